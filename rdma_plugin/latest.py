@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Latest(Generic[T]):  # noqa: UP046 - the new syntax needs Python 3.12
+class Latest(Generic[T]):
     """The current value of something, and a way to wait for the next."""
 
     def __init__(self, value: T) -> None:

@@ -19,6 +19,7 @@ _DEV = re.compile(r"(\d{1,7}):(\d{1,7})")
 _GUID = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){3}")
 _LINKS = {"InfiniBand": LinkType.INFINIBAND, "Ethernet": LinkType.ETHER, "Unknown": LinkType.UNKNOWN}
 _STATES = {state.value: state for state in PortState}
+_INTERFACE = re.compile(r"(?!\.{1,2}$)[^/\s\0]{1,15}")
 _NATURAL = re.compile(r"(\d+)")
 _LINK_WORDS = {
     "infiniband": LinkType.INFINIBAND,
@@ -98,3 +99,8 @@ def decimal(text: str) -> int | None:
 def netns_mode(text: str) -> NetnsMode | None:
     """Read `/sys/module/ib_core/parameters/netns_mode`: Y is shared, N exclusive (drivers/infiniband/core/device.c)."""
     return {"Y": NetnsMode.SHARED, "N": NetnsMode.EXCLUSIVE}.get(text)
+
+
+def interface_name(text: str) -> str | None:
+    """Read a network interface's name; None for what the kernel wouldn't take as one (net/core/dev.c, dev_valid_name)."""
+    return text if _INTERFACE.fullmatch(text) else None

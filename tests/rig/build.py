@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Make the real programs that `make test-kubelet` runs, and print the folder they lie in.
 
@@ -28,30 +27,39 @@ HERE = Path(__file__).resolve().parent
 MODULES = ("containerd", "kubelet-1.34", "kubelet-1.37")
 IMAGE = "localhost/rig:1"
 GIB = 1 << 30
-NEED_GO_BYTES = 5 * GIB
-"""Module and build caches of a cold build, measured 3.4 GiB, and room to work."""
-NEED_OUT_BYTES = GIB
-"""The programs themselves, measured 0.3 GiB."""
+CACHE_BYTES = 8 * GIB
+"""For each of Go's two caches, if it isn't there yet; measured after a cold build: 1.9 and 4.9 GiB."""
+OUT_BYTES = GIB
+"""The programs themselves, measured 0.25 GiB; also for a cache that is there."""
 
 
-class Needs(Exception):
+class NeedsError(Exception):
     """The machine lacks something; the text says what, in one line."""
 
 
 def say(text: str) -> None:
     """Tell the person who waits."""
-    print(f"rig: {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"rig: {text}\n")
 
 
 def run(command: Sequence[str | Path], cwd: Path, **env: str) -> str:
-    """Run a program and return its stdout; what it says on stderr is shown. Raises: Needs if it fails."""
+    """Run a program and return its stdout; what it says on stderr is shown. Raises: NeedsError if it fails."""
     try:
-        done = subprocess.run(command, cwd=cwd, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, check=False)
+        process = subprocess.Popen(command, cwd=cwd, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True)
     except FileNotFoundError:
-        raise Needs(f"the program '{command[0]}' is missing") from None
-    if done.returncode != 0:
-        raise Needs(f"'{' '.join(map(str, command[:3]))} ...' in {cwd} failed (status {done.returncode}); its reason is above")
-    return done.stdout
+        raise NeedsError(f"the program '{command[0]}' is missing") from None
+    began = time.monotonic()
+    with process:
+        while True:
+            try:
+                out, _ = process.communicate(timeout=30)
+                break
+            except subprocess.TimeoutExpired:
+                say(f"  still at it after {time.monotonic() - began:.0f} s")
+    if process.returncode != 0:
+        shown = " ".join(map(str, command[:3]))
+        raise NeedsError(f"'{shown} ...' in {cwd} failed with status {process.returncode}; its reason is above")
+    return out
 
 
 def cache_folder() -> Path:
@@ -70,22 +78,24 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def check_needs(out: Path) -> None:
-    """Raises: Needs with the first thing that would make the build fail later."""
-    for program, package in (("go", "golang"), ("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("unshare", "util-linux")):
+    """Raises: NeedsError with the first thing that would make the build fail later."""
+    needs = {"go": "Go's own archive, Debian's is too old", "apt-get": "Debian's apt", "unshare": "Debian's util-linux"}
+    for program, source in needs.items():
         if not shutil.which(program):
-            raise Needs(f"the program '{program}' is missing (Debian package: {package})")
+            raise NeedsError(f"the program '{program}' is missing (from {source})")
     for module in MODULES:
         wanted = re.findall(r"(?m)^go (\S+)", (HERE / module / "go.mod").read_text())[0]
         # Asked in the module's folder: where Go may fetch a newer toolchain by itself, this is the newer one.
         found = run(["go", "env", "GOVERSION"], HERE / module).strip()
         if numbers(found) < numbers(wanted):
-            raise Needs(f"{shutil.which('go')} is {found}, {module} needs go {wanted} or newer")
-    caches = run(["go", "env", "GOCACHE", "GOMODCACHE"], HERE).split()
-    for folder, need in ((out, NEED_OUT_BYTES), *((Path(cache), NEED_GO_BYTES) for cache in caches)):
+            raise NeedsError(f"{shutil.which('go')} is {found}, {module} needs go {wanted} or newer")
+    caches = [Path(cache) for cache in run(["go", "env", "GOCACHE", "GOMODCACHE"], HERE).split()]
+    for folder in (out, *caches):
+        need = CACHE_BYTES if folder in caches and not folder.exists() else OUT_BYTES
         there = next(path for path in (folder, *folder.parents) if path.exists())
         free = shutil.disk_usage(there).free
-        if free < need and not (need == NEED_GO_BYTES and folder.exists()):  # a filled cache needs little more
-            raise Needs(f"{there} has {free / GIB:.1f} GiB free, {need / GIB:.0f} GiB are needed for {folder}")
+        if free < need:
+            raise NeedsError(f"{there} has {free / GIB:.1f} GiB free, {need / GIB:.0f} GiB are needed for {folder}")
 
 
 def build_module(module: str, out: Path) -> None:
@@ -106,10 +116,11 @@ def unpack_debian(package: str, file: str, target: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)  # apt drops its privileges to write here
-        if subprocess.run(["apt-get", "-qq", "download", package], cwd=folder, stderr=subprocess.DEVNULL, check=False).returncode:
-            say("apt knows no such file, reading its package lists anew")
+        download = ["apt-get", "-qq", "download", package]
+        if subprocess.run(download, cwd=folder, stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            say("apt doesn't find it, reading its package lists anew")
             run(["apt-get", "-qq", "update"], folder)
-            run(["apt-get", "-qq", "download", package], folder)
+            run(download, folder)
         run(["dpkg-deb", "-x", next(folder.glob("*.deb")), folder / "root"], folder)
         shutil.copy2(folder / "root" / file, target)
 
@@ -158,7 +169,7 @@ def build(out: Path) -> None:
     """Fill `out`, which appears whole or not at all."""
     began = time.monotonic()
     if os.geteuid() != 0:
-        raise Needs("root is needed: a kubelet, containerd and runc mount, make namespaces and cgroups")
+        raise NeedsError("root is needed: a kubelet, containerd and runc mount, make namespaces and cgroups")
     check_needs(out)
     if not shutil.which("ip"):
         say("installing Debian's iproute2")
@@ -186,10 +197,10 @@ def main() -> int:
     try:
         if not out.is_dir():
             build(out)
-    except Needs as err:
+    except NeedsError as err:
         say(f"cannot build: {err}")
         return 1
-    print(out)
+    sys.stdout.write(f"{out}\n")
     return 0
 
 

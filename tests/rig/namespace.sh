@@ -4,12 +4,15 @@
 # namespace.sh CMD...: run CMD (as root) where a real kubelet may do what it likes.
 #
 # New mount, net, pid, ipc and uts namespaces; all that CMD starts ends with CMD. Inside, /dev, /run, /var/log and
-# /var/lib/kubelet are empty and private, so a test may make /dev/infiniband; only `lo` is there; the sysctls that a
+# /var/lib/{kubelet,cni} are new and private, so a test may make /dev/infiniband; only `lo` is there; the sysctls that a
 # kubelet sets are plain files and the rest of /proc/sys is read-only. Cgroups are the machine's own (a cgroup v1
 # hierarchy can't be made private): the empty `kubepods` trees that a kubelet leaves are removed, nothing else.
+# One at a time on a machine: a second waits for the first.
 # The exit status is CMD's; 2 if CMD could not be run this way.
 set -euo pipefail
 shopt -s nullglob
+
+FOLDERS=(/var/lib/kubelet /var/lib/cni) # written by a kubelet and by containerd whatever their configuration says
 
 die() { echo "namespace.sh: $*" >&2; exit 2; }
 
@@ -30,12 +33,14 @@ if [ "${1:-}" != --inside ]; then
   for tool in unshare setpriv flock ip; do
     command -v "$tool" > /dev/null || die "needs the program '$tool' (Debian: util-linux, iproute2)"
   done
-  exec 9> /var/lock/rdma-plugin-rig.lock
+  exec 9< /sys/fs/cgroup # the lock lies on what rigs share, and leaves no file
   flock -w 900 9 || die "another rig has been running for 15 minutes"
   clean_cgroups || die "/sys/fs/cgroup has a kubepods tree in use: another kubelet runs on this machine"
-  made=
-  [ -d /var/lib/kubelet ] || { mkdir -p /var/lib/kubelet; made=1; }
-  trap 'clean_cgroups || true; [ -z "$made" ] || rmdir /var/lib/kubelet 2> /dev/null || true' EXIT
+  made=()
+  for folder in "${FOLDERS[@]}"; do
+    [ -d "$folder" ] || { mkdir "$folder"; made+=("$folder"); }
+  done
+  trap 'clean_cgroups || true; [ ${#made[@]} = 0 ] || rmdir "${made[@]}"' EXIT
   rc=0
   # setpriv: if this shell is killed, unshare dies too, and with it (--kill-child) all that is inside.
   setpriv --pdeathsig KILL unshare --mount --net --ipc --uts --pid --fork --kill-child --propagation private --mount-proc \
@@ -53,9 +58,7 @@ own_tmpfs() { mount -t tmpfs -o "$2" rdma-plugin-rig "$1"; }
 
 hostname rig
 ip link set lo up
-own_tmpfs /run mode=755
-own_tmpfs /var/log mode=755
-own_tmpfs /var/lib/kubelet mode=755
+for folder in /run /var/log "${FOLDERS[@]}"; do own_tmpfs "$folder" mode=755; done
 mkdir -p /run/lock /run/sysctl /run/dev
 
 own_tmpfs /run/dev mode=755,nosuid

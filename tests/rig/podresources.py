@@ -54,7 +54,8 @@ def allocatable(socket: Path, resource: str, deadline_s: float = 5) -> set[str]:
         try:
             answer = ask(b"", timeout=deadline_s)
         except grpc.RpcError as err:
-            raise ConnectionError(f"pod resources API: {err}") from err
+            why = getattr(err, "details", lambda: "no answer")()  # str(err) runs over many lines
+            raise ConnectionError(f"pod resources API: {why}") from err
     ids: set[str] = set()
     for devices in _fields(answer, 1):
         if resource.encode() in _fields(devices, 1):

@@ -58,6 +58,14 @@ echo '{{"cniVersion": "1.0.0", "ips": [{{"address": "{PODS_ADDRESS}/24"}}], "sup
 CNI_CONFIG = '{"cniVersion": "1.0.0", "name": "rig", "plugins": [{"type": "nothing"}]}'
 
 
+def require_namespace() -> None:
+    """Raises: RigError outside namespace.sh, where the rig would write to the machine's own folders and empty them."""
+    mounts = [line.split()[:2] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for folder in ("/run", "/var/lib/kubelet"):
+        if ["rdma-plugin-rig", folder] not in mounts:
+            raise RigError(f"run this by tests/rig/namespace.sh: {folder} is the machine's own here")
+
+
 def processes(cgroup: Path) -> list[int]:
     """The live processes in a cgroup and below it, those of this pid namespace only; none if there is no such group."""
     found: list[int] = []
@@ -75,8 +83,7 @@ class Containerd:
         self._log = log
 
     def __enter__(self) -> Self:
-        if "rdma-plugin-rig" not in Path("/proc/self/mountinfo").read_text():
-            raise RigError("not inside tests/rig/namespace.sh: this would write to the machine's own /run and /var/lib/kubelet")
+        require_namespace()
         (HOME / "cni").mkdir(parents=True)
         (HOME / "cni" / "nothing").write_text(CNI_PLUGIN)
         (HOME / "cni" / "nothing").chmod(0o755)
@@ -96,12 +103,15 @@ class Containerd:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._end()
 
     def _import_image(self) -> None:
-        ctr = [self._bin_dir / "ctr", "-a", SOCKET, "-n", "k8s.io", "images", "import", self._bin_dir / "image.tar"]
-        done = subprocess.run(ctr, capture_output=True, text=True, check=False)
+        ctr = f"{self._bin_dir}/ctr"
+        importing = [ctr, "-a", str(SOCKET), "-n", "k8s.io", "images", "import", f"{self._bin_dir}/image.tar"]
+        done = subprocess.run(importing, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RigError(f"ctr could not import the image: {done.stderr.strip()}")
 

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: `rdma-plugin run | discover | explain | check-config`.
+
+Every flag is also an environment variable `RDMA_PLUGIN_…`. Exit codes: 0 done or asked to stop, 1 failed,
+2 configuration or command line. This is the only module that reads the environment or ends the process.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Final
+
+import typer
+
+import rdma_plugin
+from rdma_plugin import log
+from rdma_plugin.core import config as config_module
+from rdma_plugin.core import explain as explain_module
+from rdma_plugin.core import pools as pools_module
+from rdma_plugin.core import suggest as suggest_module
+from rdma_plugin.core.config import Config
+from rdma_plugin.core.errors import ConfigError, RdmaPluginError
+from rdma_plugin.host import config_file, scan
+from rdma_plugin.kubelet.registrar import Mode
+
+CONFIG_PATHS: Final = (Path("/etc/rdma-plugin/config.json"), Path("/k8s-rdma-shared-dev-plugin/config.json"))
+"""Where the configuration is looked for; the second is the path of Mellanox/k8s-rdma-shared-dev-plugin."""
+EXIT_FAILED: Final = 1
+EXIT_CONFIG: Final = 2
+
+app = typer.Typer(
+    name="rdma-plugin",
+    help="Share a node's RDMA devices (HCAs) between pods, and say why each one is in or out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RootOption = Annotated[
+    Path,
+    typer.Option(
+        "--root", envvar="RDMA_PLUGIN_ROOT", metavar="DIR", help="Directory that holds the node's sys and dev."
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar="RDMA_PLUGIN_CONFIG",
+        metavar="FILE",
+        help=f"Configuration; default {CONFIG_PATHS[0]}, or {CONFIG_PATHS[1]} where only that exists.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LevelOption = Annotated[
+    log.LogLevel, typer.Option("--log-level", envvar="RDMA_PLUGIN_LOG_LEVEL", help="Least serious log line.")
+]
+FormatOption = Annotated[
+    log.LogFormat,
+    typer.Option(
+        "--log-format", envvar="RDMA_PLUGIN_LOG_FORMAT", help="Log lines: auto is text at a terminal, else JSON."
+    ),
+]
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - the shape that typer wants
+    if value:
+        typer.echo(f"rdma-plugin {rdma_plugin.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(  # noqa: PLR0913 - one parameter for each flag
+    *,
+    root: RootOption = Path("/"),
+    config: ConfigOption = None,
+    registration: Annotated[
+        Mode,
+        typer.Option(
+            envvar="RDMA_PLUGIN_REGISTRATION",
+            help="How to reach the kubelet: kubelet.sock, the plugin watcher, or auto: kubelet.sock where it answers.",
+        ),
+    ] = Mode.AUTO,
+    device_plugin_dir: Annotated[
+        Path, typer.Option(envvar="RDMA_PLUGIN_DEVICE_PLUGIN_DIR", metavar="DIR", help="Directory of kubelet.sock.")
+    ] = Path("/var/lib/kubelet/device-plugins"),
+    plugin_registry_dir: Annotated[
+        Path,
+        typer.Option(envvar="RDMA_PLUGIN_PLUGIN_REGISTRY_DIR", metavar="DIR", help="Directory of the plugin watcher."),
+    ] = Path("/var/lib/kubelet/plugins_registry"),
+    plugin_registry_host_path: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RDMA_PLUGIN_PLUGIN_REGISTRY_HOST_PATH",
+            metavar="DIR",
+            help="The plugin watcher's directory as the kubelet sees it; default: the same as --plugin-registry-dir.",
+        ),
+    ] = None,
+    log_level: LevelOption = log.LogLevel.INFO,
+    log_format: FormatOption = log.LogFormat.AUTO,
+) -> None:
+    """Serve the configured resources to the kubelet until asked to stop."""
+    log.set_up(log_level, log_format)
+    from rdma_plugin.daemon import Daemon, Settings  # noqa: PLC0415 - grpc costs memory that the other commands don't need
+
+    loaded = _load(config)
+    settings = Settings(
+        root=root,
+        registration=registration,
+        device_plugin_dir=device_plugin_dir,
+        plugin_registry_dir=plugin_registry_dir,
+        plugin_registry_host_path=PurePosixPath(plugin_registry_host_path or plugin_registry_dir),
+    )
+
+    async def serve() -> None:
+        await Daemon(settings, loaded).run()
+
+    asyncio.run(serve())
+
+
+@app.command()
+def discover(
+    *,
+    root: RootOption = Path("/"),
+    as_json: JsonOption = False,
+    suggest: Annotated[bool, typer.Option("--suggest", help="Print a configuration for this node.")] = False,
+    log_level: LevelOption = log.LogLevel.WARNING,
+    log_format: FormatOption = log.LogFormat.AUTO,
+) -> None:
+    """Show every RDMA device of the node."""
+    log.set_up(log_level, log_format)
+    inventory = scan.scan(root)
+    if suggest:
+        _print_json(suggest_module.suggest(inventory))
+    elif as_json:
+        _print_json(explain_module.discovery(inventory))
+    else:
+        from rdma_plugin import tables  # noqa: PLC0415 - rich only where a table is printed
+
+        tables.discovery(inventory)
+
+
+@app.command()
+def explain(
+    *,
+    root: RootOption = Path("/"),
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    log_level: LevelOption = log.LogLevel.WARNING,
+    log_format: FormatOption = log.LogFormat.AUTO,
+) -> None:
+    """Say what each resource would offer on this node, and why each device is in or out."""
+    log.set_up(log_level, log_format)
+    loaded = _load(config)
+    inventory = scan.scan(root)
+    pools = pools_module.build(loaded, inventory, {})
+    if as_json:
+        _print_json(explain_module.report(inventory, pools))
+    else:
+        from rdma_plugin import tables  # noqa: PLC0415 - rich only where a table is printed
+
+        tables.explanation(pools, explain_module.all_problems(inventory, pools))
+
+
+@app.command()
+def check_config(
+    *,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Configuration to check.")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of the configuration.")] = False,
+    log_level: LevelOption = log.LogLevel.WARNING,
+    log_format: FormatOption = log.LogFormat.AUTO,
+) -> None:
+    """Check a configuration file, or print its JSON Schema."""
+    log.set_up(log_level, log_format)
+    if schema:
+        _print_json(config_module.json_schema())
+        return
+    loaded = _load(file)
+    for resource in loaded.config_list:
+        typer.echo(f"{resource.full_name}: valid, {resource.rdma_hca_max} slots")
+
+
+def _load(path: Path | None) -> Config:
+    if path is None:
+        path = next((candidate for candidate in CONFIG_PATHS if candidate.exists()), CONFIG_PATHS[0])
+    return config_module.parse(config_file.read(path), str(path))
+
+
+def _print_json(document: Mapping[str, object]) -> None:
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def main() -> None:
+    """Run the command line; errors are one readable message and an exit code, never a traceback."""
+    try:
+        app()
+    except ConfigError as err:
+        print(err, file=sys.stderr)  # noqa: T201 - this is the command line's own output
+        sys.exit(EXIT_CONFIG)
+    except RdmaPluginError as err:
+        print(err, file=sys.stderr)  # noqa: T201 - this is the command line's own output
+        sys.exit(EXIT_FAILED)
+    except BrokenPipeError:  # `rdma-plugin explain | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kubelet side's tests share: no blocking call of ours on the loop, a short folder, a fake kubelet of each rule."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from blockbuster import blockbuster_ctx
+
+from tests.fakes.kubelet import FakeKubelet
+
+
+@pytest.fixture(autouse=True)
+def _no_blocking() -> Iterator[None]:
+    """Fail the test if the product blocks the loop: open, read, stat, unlink, connect and the like."""
+    with blockbuster_ctx("rdma_plugin"):
+        yield
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    """A folder with a short path: a socket's path has at most 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="rp-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(params=["single", "list"])
+def kubelet(request: pytest.FixtureRequest, short_dir: Path) -> Iterator[FakeKubelet]:
+    """A running kubelet, with the registration rule up to 1.36 and with that of 1.37."""
+    with FakeKubelet(short_dir, rule=request.param) as fake:
+        yield fake
+
+
+@pytest.fixture
+def any_kubelet(short_dir: Path) -> Iterator[FakeKubelet]:
+    """A running kubelet, where the rule doesn't matter."""
+    with FakeKubelet(short_dir) as fake:
+        yield fake

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running kubelet side: pools, a registrar with its tasks, and blocking calls of the fake kubelet off the loop."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+from rdma_plugin.core.model import CharKind, CharNode, Problem
+from rdma_plugin.core.pool import Member, Pool, Slot
+from rdma_plugin.host.worker import Worker
+from rdma_plugin.kubelet.registrar import Contact, Mode, Registrar
+from rdma_plugin.latest import Latest
+from tests.fakes.kubelet import FakeKubelet
+
+T = TypeVar("T")
+RESOURCE = "rdma/a"
+DEADLINE_S = 8.0
+
+
+def char(name: str) -> CharNode:
+    """A node such as uverbs0 or rdma_cm."""
+    kind = CharKind.RDMA_CM if name == "rdma_cm" else CharKind(name.rstrip("0123456789"))
+    return CharNode(kind=kind, name=name, path=f"/dev/infiniband/{name}", major=231, minor=192)
+
+
+def pool(*healthy: bool, resource: str = RESOURCE, hcas: int = 1, numa_nodes: tuple[int, ...] = ()) -> Pool:
+    """A pool with one slot for each flag, over HCAs mlx5_0, mlx5_1 and so on."""
+    return Pool(
+        resource=resource,
+        slots=tuple(
+            Slot(id=str(number), is_healthy=is_healthy, numa_nodes=numa_nodes)
+            for number, is_healthy in enumerate(healthy)
+        ),
+        members=tuple(
+            Member(device=f"mlx5_{number}", nodes=(char(f"uverbs{number}"),), is_healthy=True, reason="ACTIVE")
+            for number in range(hcas)
+        ),
+        common_nodes=(char("rdma_cm"),),
+        env_name="RDMA_A",
+        reason="as the test wants it",
+    )
+
+
+async def all_fine(nodes: tuple[CharNode, ...]) -> Mapping[str, Problem]:
+    """Find every node usable."""
+    del nodes
+    return {}
+
+
+async def off_loop(function: Callable[..., T], *arguments: object) -> T:
+    """Run a blocking call of a test, so that the loop can serve meanwhile."""
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+class Plugin:
+    """A registrar at work for one process; `pools` are what it serves."""
+
+    def __init__(self, registrar: Registrar, pools: Mapping[str, Latest[Pool]]) -> None:
+        self.registrar = registrar
+        self.pools = pools
+
+    @property
+    def contact(self) -> Contact:
+        """How the first resource stands."""
+        return self.registrar.contacts[next(iter(self.pools))]
+
+    async def wait(self, accepts: Callable[[Contact], bool], deadline_s: float = DEADLINE_S) -> Contact:
+        """Return the first resource's contact as soon as it is as wanted."""
+        async with asyncio.timeout(deadline_s):
+            while not accepts(self.contact):
+                await asyncio.sleep(0.01)
+        return self.contact
+
+
+def is_ready(contact: Contact) -> bool:
+    """The kubelet reads our list."""
+    return contact.is_ready
+
+
+@asynccontextmanager
+async def plugin(
+    kubelet: FakeKubelet, *pools: Pool, mode: Mode = Mode.AUTO, host_path: PurePosixPath | None = None
+) -> AsyncIterator[Plugin]:
+    """Run a registrar for the pools (one of three healthy slots unless told otherwise); stopped on leaving."""
+    worker = Worker("kubelet-directories", 5.0)
+    registrar = Registrar(
+        mode=mode,
+        device_plugin_dir=kubelet.device_plugin_dir,
+        plugin_registry_dir=kubelet.plugin_registry_dir,
+        plugin_registry_host_path=host_path or PurePosixPath(kubelet.plugin_registry_dir),
+        check=all_fine,
+        blocking=worker.call,
+    )
+    served = {each.resource: Latest(each) for each in pools or (pool(True, True, True),)}
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(registrar.watch())]
+        tasks += [group.create_task(registrar.keep_registered(name, latest)) for name, latest in served.items()]
+        try:
+            yield Plugin(registrar, served)
+        finally:
+            for task in tasks:
+                task.cancel()
+    worker.close()
+
+
+def our_sockets(directory: Path) -> list[Path]:
+    """The plugin's sockets in a directory, private ones too."""
+    return sorted(path for path in directory.iterdir() if "rdma-plugin" in path.name)
