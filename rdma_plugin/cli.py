@@ -9,9 +9,9 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -22,9 +22,9 @@ from rdma_plugin.core import explain as explain_module
 from rdma_plugin.core import pools as pools_module
 from rdma_plugin.core import suggest as suggest_module
 from rdma_plugin.core.config import Config
-from rdma_plugin.core.errors import ConfigError, RdmaPluginError
+from rdma_plugin.core.errors import ConfigError, HostError, RdmaPluginError
 from rdma_plugin.host import config_file, scan
-from rdma_plugin.kubelet.registrar import Mode
+from rdma_plugin.kubelet.mode import Mode
 
 CONFIG_PATHS: Final = (Path("/etc/rdma-plugin/config.json"), Path("/k8s-rdma-shared-dev-plugin/config.json"))
 """Where the configuration is looked for; the second is the path of Mellanox/k8s-rdma-shared-dev-plugin."""
@@ -146,6 +146,8 @@ def discover(
     log.set_up(log_level, log_format)
     inventory = scan.scan(root)
     if suggest:
+        if not inventory.devices:
+            raise HostError("the node has no RDMA device, so there is nothing to suggest; see `rdma-plugin discover`")
         _print_json(suggest_module.suggest(inventory))
     elif as_json:
         _print_json(explain_module.discovery(inventory))
@@ -193,6 +195,8 @@ def check_config(
     loaded = _load(file)
     for resource in loaded.config_list:
         typer.echo(f"{resource.full_name}: valid, {resource.rdma_hca_max} slots")
+        if resource.problem:
+            typer.echo(f"  but {resource.problem.why}; {resource.problem.hint}")
 
 
 def _load(path: Path | None) -> Config:
@@ -205,10 +209,13 @@ def _print_json(document: Mapping[str, object]) -> None:
     typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def main() -> None:
-    """Run the command line; errors are one readable message and an exit code, never a traceback."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and end the process; errors are one readable message and an exit code, never a traceback.
+
+    `arguments` are those of the process if None.
+    """
     try:
-        app()
+        app(args=arguments)
     except ConfigError as err:
         print(err, file=sys.stderr)  # noqa: T201 - this is the command line's own output
         sys.exit(EXIT_CONFIG)
@@ -218,3 +225,4 @@ def main() -> None:
     except BrokenPipeError:  # `rdma-plugin explain | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
+    sys.exit(0)

@@ -21,7 +21,8 @@ from rdma_plugin.core.model import CharNode, Problem
 from rdma_plugin.core.pool import Pool
 from rdma_plugin.host import chars, scan, watch
 from rdma_plugin.host.worker import Worker
-from rdma_plugin.kubelet.registrar import Mode, Registrar
+from rdma_plugin.kubelet.mode import Mode
+from rdma_plugin.kubelet.registrar import Registrar
 from rdma_plugin.latest import Latest
 
 logger = logging.getLogger(__name__)

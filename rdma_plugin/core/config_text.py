@@ -128,7 +128,8 @@ def _read(text: str | bytes) -> Json:
     try:
         loaded: Json = json.loads(document, object_pairs_hook=Object, parse_int=_whole, parse_float=Number)
     except json.JSONDecodeError as err:
-        raise _UnreadableError(_place(document, err.pos), _syntax(err)) from err
+        offset, what = _syntax(document, err)
+        raise _UnreadableError(_place(document, offset), what) from err
     return loaded
 
 
@@ -171,14 +172,14 @@ def _place(document: str, offset: int) -> str:
     return f"line {line}, column {offset - document.rfind(chr(10), 0, offset)}"
 
 
-def _syntax(err: json.JSONDecodeError) -> str:
-    """Say what is wrong in words that don't depend on the Python version where the usual slips are concerned."""
-    found = err.doc[err.pos : err.pos + 1]
-    before = err.doc[: err.pos].rstrip()[-1:]
-    after = err.doc[err.pos + 1 :].lstrip()[:1]
+def _syntax(document: str, err: json.JSONDecodeError) -> tuple[int, str]:
+    """Say where and what is wrong; for the usual slips in words that don't depend on the Python version."""
+    found = document[err.pos : err.pos + 1]
+    # Python 3.13 points at a comma too many, older ones at the bracket behind it
+    comma = err.pos if found == "," else len(document[: err.pos].rstrip()) - 1
+    if document[comma : comma + 1] == "," and document[comma + 1 :].lstrip()[:1] in ("}", "]"):
+        return comma, "there is a comma before a closing bracket; remove it"
     slips = (
-        (found in ("}", "]") and before == ",", "there is a comma before a closing bracket; remove it"),
-        (found == "," and after in ("}", "]"), "there is a comma before a closing bracket; remove it"),
         (found == "", "the file ends too early; a bracket is not closed or a value is missing"),
         (found == "'", "JSON wants double quotes, not single ones"),
         (found in ("#", "/"), "JSON has no comments; remove it"),
@@ -190,4 +191,4 @@ def _syntax(err: json.JSONDecodeError) -> str:
         ),
     )
     usual = f"this is not JSON: {err.msg[:1].lower()}{err.msg[1:]}, found {show(found)}"
-    return next((text for applies, text in slips if applies), usual)
+    return err.pos, next((text for applies, text in slips if applies), usual)

@@ -23,7 +23,7 @@ class Fault:
     """One fault of a configuration: where it is, and what is wrong, allowed and nearest."""
 
     where: str
-    """Key path such as `configList[0].selectors.vendors[1]`, or the file's name for the document as a whole."""
+    """Key path such as `configList[0].selectors.vendors[1]`, `line 3, column 64`, or `file` for the document as a whole."""
     what: str
     """One sentence: the value, what is allowed, the nearest valid choice."""
 

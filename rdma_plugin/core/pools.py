@@ -59,7 +59,7 @@ def _build_one(resource: Resource, inventory: Inventory, before: Pool | None) ->
         env_name=env_name(resource.full_name) if resource.env else None,
         sets_nccl_env=resource.nccl_env,
         verdicts=verdicts,
-        problems=_problems(resource, chosen, inventory) if chosen else (),
+        problems=_problems(resource, chosen, inventory),
         reason="",
     )
     judgement = _judge(resource, inventory, pool)
@@ -155,8 +155,8 @@ def _why_nothing(verdicts: tuple[Verdict, ...], inventory: Inventory) -> _Judgem
 
 
 def _problems(resource: Resource, chosen: tuple[RdmaDevice, ...], inventory: Inventory) -> tuple[Problem, ...]:
-    found: list[Problem] = []
-    for kind in resource.char_devices:
+    found = [resource.problem] if resource.problem else []
+    for kind in resource.char_devices if chosen else ():
         if kind is CharKind.RDMA_CM:
             if inventory.rdma_cm is None:
                 found.append(_lacking(resource, kind, "rdma_ucm isn't loaded"))

@@ -35,7 +35,7 @@ def suggest(inventory: Inventory) -> dict[str, object]:
     for device in _worthwhile(inventory.devices):
         kinds[_kind(device)].append(device)
     active = {kind: devices for kind, devices in kinds.items() if any(_is_active(device) for device in devices)}
-    chosen = sorted((active or kinds).items())
+    chosen = sorted((active or kinds).items(), key=lambda item: (list(_STEMS).index(item[0][0]), item[0][1]))
     links = [link for (link, _), _ in chosen]
     return {
         "configList": [
@@ -98,12 +98,10 @@ def _takes(document: dict[str, Any], device: RdmaDevice) -> bool:
 
 def _apart(wanted: list[RdmaDevice], unwanted: list[RdmaDevice]) -> dict[str, list[str]]:
     """Return the selectors that tell the unwanted devices from the wanted: device ids where they do, else names."""
-    ids = {_device_id(device) for device in wanted}
-    by_id = [device for device in unwanted if _device_id(device) not in ids]
-    by_name = [device for device in unwanted if _device_id(device) in ids]
+    ids = {None, *map(_device_id, wanted)}
     excluded = {
-        "deviceIDs": sorted({found for device in by_id if (found := _device_id(device))}),
-        "rdmaDevices": _names(by_name),
+        "deviceIDs": sorted({found for device in unwanted if (found := _device_id(device)) and found not in ids}),
+        "rdmaDevices": _names([device for device in unwanted if _device_id(device) in ids]),
     }
     return {key: names for key, names in excluded.items() if names}
 

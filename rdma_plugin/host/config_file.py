@@ -19,31 +19,33 @@ def read(path: Path) -> bytes:
         ConfigError: no such file, no permission, not a regular file, or larger than `MAX_BYTES`.
     """
     try:
-        # O_NONBLOCK: opening a FIFO must not wait for a writer
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return _read(path)
     except (OSError, ValueError) as err:
         raise ConfigError(str(path), (Fault("file", _why(err)),)) from err
-    with os.fdopen(handle, "rb") as file:
+
+
+def _read(path: Path) -> bytes:
+    # O_NONBLOCK: opening a FIFO must not wait for a writer
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
         mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(mode):
-            kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-            raise ConfigError(
-                str(path), (Fault("file", f"is {kind}; name the JSON file itself, for example {path}/config.json"),)
-            )
-        try:
-            text = file.read(MAX_BYTES + 1)
-        except OSError as err:
-            raise ConfigError(str(path), (Fault("file", _why(err)),)) from err
+            raise ValueError("it is not a regular file")
+        text = b""
+        while len(text) <= MAX_BYTES and (part := os.read(handle, MAX_BYTES + 1 - len(text))):
+            text += part
+    finally:
+        os.close(handle)
     if len(text) > MAX_BYTES:
-        raise ConfigError(
-            str(path), (Fault("file", f"is larger than {MAX_BYTES} bytes; a configuration is a few kilobytes"),)
-        )
+        raise ValueError(f"it is larger than {MAX_BYTES} bytes, and a configuration is a few kilobytes")
     return text
 
 
 def _why(err: Exception) -> str:
     if not isinstance(err, OSError):
-        return f"can't be opened: {err}"
+        return f"can't be read: {err}"
     match err.errno:
         case errno.ENOENT:
             return (
@@ -52,6 +54,6 @@ def _why(err: Exception) -> str:
         case errno.EACCES | errno.EPERM:
             return f"can't be read: {err.strerror}; check the file's mode and, with SELinux, its label"
         case errno.EISDIR:
-            return "is a directory; name the JSON file itself"
+            return "is a directory; name the JSON file in it, for example config.json"
         case _:
             return f"can't be read: {err.strerror}"

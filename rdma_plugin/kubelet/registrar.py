@@ -10,13 +10,15 @@ import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from time import monotonic
+
+import grpc
 
 from rdma_plugin.core.errors import RdmaPluginError
 from rdma_plugin.core.pool import Pool
 from rdma_plugin.kubelet.directories import Directories, Directory
+from rdma_plugin.kubelet.mode import Mode
 from rdma_plugin.kubelet.paths import KUBELET_DIR, SocketId
 from rdma_plugin.kubelet.registration import SHORT_LIFE_S, End, Ending, Plan, Registration, Way
 from rdma_plugin.kubelet.reports import Reports
@@ -29,15 +31,6 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 SHORT_LIVES = 3
 """Streams shorter than `SHORT_LIFE_S` in a row before there is a pause."""
-
-
-class Mode(StrEnum):
-    """Which ways of registration are used."""
-
-    AUTO = "auto"
-    """kubelet.sock; the plugin watcher where nobody listens on it."""
-    KUBELET = "kubelet"
-    WATCHER = "watcher"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +143,8 @@ class Registrar:
 
     async def watch(self) -> None:
         """Watch over kubelet.sock and our sockets until cancelled."""
+        # Held for good: else grpc.aio ends its thread, and joins it on the loop, whenever no server is there.
+        grpc.aio.init_grpc_aio()
         await self._directories.watch()
 
     async def keep_registered(self, resource: str, pool: Latest[Pool]) -> None:

@@ -172,7 +172,7 @@ class Registration:
                 await rpc.RegistrationStub(channel).Register(request, timeout=REGISTER_DEADLINE_S)
             except grpc.aio.AioRpcError as err:
                 raise KubeletError(
-                    f"{kubelet}: Register failed: {err.code().name}: {err.details()}; see the kubelet's log"
+                    f"Register on {kubelet} failed: {err.code().name}: {err.details()}; see the kubelet's log"
                 ) from err
         self.session.accepted()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the registrar says in the log: each change of state once, never each attempt.
 
-The first failure of a kind is a warning with its reason; the same one again, or of another resource, is for debugging;
-the way back is said too. A registration is said together with its proof: the kubelet's own call (K1).
+The first failure is a warning with its reason; the same one again, or of another resource, is for debugging; the way
+back is said too. A registration is said together with its proof: the kubelet's own call (K1).
 """
 
 import logging
@@ -52,7 +52,17 @@ class Reports:
     def fails(self, resource: str, why: str, path: str | None) -> None:
         """Registration doesn't work; `path` is cut out of the text, as it is another one each time."""
         text = why.replace(path, "our socket") if path else why
-        is_known = text in self._failures.values()
+        known = set(self._failures.values())
+        if text in known:
+            level = logging.DEBUG
+        elif _at_fault(text) in map(_at_fault, known):  # such as kubelet.sock: first refused, then missing, then there
+            level = logging.INFO
+        else:
+            level = logging.WARNING
         self._failures[resource] = text
-        level = logging.DEBUG if is_known else logging.WARNING
         logger.log(level, "not registered with the kubelet, trying again", extra={"resource": resource, "why": why})
+
+
+def _at_fault(text: str) -> str:
+    """Return the object that an error's text begins with."""
+    return text.partition(": ")[0]

@@ -38,7 +38,7 @@ def test_hostile_contents_are_refused(name: str) -> None:
         ("invalid-utf-8", "file: byte 0xff at offset 34 (line 1) is not UTF-8; save the file as UTF-8"),
         ("nul", "line 1, column 53: there is a NUL character; save the file as plain UTF-8 text"),
         ("nan", "line 1, column 53: NaN is not a JSON number; write a whole number such as 200"),
-        ("trailing-comma", "line 1, column 19: there is a comma before a closing bracket; remove it"),
+        ("trailing-comma", "line 1, column 18: there is a comma before a closing bracket; remove it"),
         ("comment", "line 1, column 1: JSON has no comments; remove it"),
         ("single-quotes", "line 1, column 2: JSON wants double quotes, not single ones"),
         ("half", "line 1, column 39: a string begins here and its closing quote is missing"),

@@ -12,6 +12,7 @@ from rdma_plugin.core.model import (
     Inventory,
     LinkType,
     NetDevice,
+    NetnsMode,
     PciFunction,
     Port,
     PortState,
@@ -64,9 +65,14 @@ def hca(
     )
 
 
-def node(*devices: RdmaDevice, **changes: Any) -> Inventory:
+RDMA_CM = rdma_cm()
+
+
+def node(
+    *devices: RdmaDevice, rdma_cm: CharNode | None = RDMA_CM, netns_mode: NetnsMode | None = NetnsMode.SHARED
+) -> Inventory:
     """An inventory of these devices, with rdma_cm unless told otherwise."""
-    return Inventory(**({"devices": devices, "rdma_cm": rdma_cm()} | changes))
+    return Inventory(devices=devices, rdma_cm=rdma_cm, netns_mode=netns_mode)
 
 
 def config(*resources: dict[str, Any]) -> Config:

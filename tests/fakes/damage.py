@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to break one file of a laid-out node, for tests of what discovery makes of it.
+"""Ways to break one file of a laid-out node, and what discovery says about it.
 
-Each takes the path to break and leaves something else, or nothing, in its place.
+Each way takes the path to break and leaves something else, or nothing, in its place.
 """
 
 import os
 import shutil
 from pathlib import Path
+
+from rdma_plugin.core.model import Inventory
 
 
 def remove(path: Path) -> None:
@@ -53,3 +55,10 @@ def allow_all(root: Path) -> None:
         for path in (Path(directory, name) for name in names):
             if not path.is_symlink():
                 path.chmod(0o700)
+
+
+def said(inventory: Inventory) -> str:
+    """Return all that an inventory says about trouble, as text."""
+    found = [*inventory.problems, *(problem for device in inventory.devices for problem in device.problems)]
+    found += [node.problem for device in inventory.devices for node in device.char_nodes if node.problem]
+    return "\n".join(f"{problem.what}; {problem.why}; {problem.hint}" for problem in found)

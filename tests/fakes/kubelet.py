@@ -41,6 +41,8 @@ class FakeKubelet:
         self.plugin_registry_dir = root / "plugins_registry"
         self.registrations: list[Registration] = []
         """Every Register call so far, over all starts."""
+        self.watches_plugins = True
+        """False: the next start has no plugin watcher."""
         self._changed = threading.Condition()
         self._manager = DeviceManager(rule, self._changed)
         self._watcher: PluginWatcher | None = None
@@ -66,8 +68,9 @@ class FakeKubelet:
         for directory in (self.device_plugin_dir, self.plugin_registry_dir):
             directory.mkdir(parents=True, exist_ok=True)
         for path in self.device_plugin_dir.iterdir():  # manager.go: CleanupPluginDirectory
-            if stat.S_ISSOCK(path.lstat().st_mode):
-                path.unlink()
+            with suppress(FileNotFoundError):  # a plugin removed its own meanwhile
+                if stat.S_ISSOCK(path.lstat().st_mode):
+                    path.unlink()
         self._read_checkpoint()
         old, self._manager = self._manager, DeviceManager(self.rule, self._changed)
         self._manager.refuses, self._manager.opens_streams = old.refuses, old.opens_streams
@@ -79,14 +82,16 @@ class FakeKubelet:
         self._server.add_insecure_port(f"unix:{self.device_plugin_dir}/.binding")
         self._server.start()
         (self.device_plugin_dir / ".binding").rename(self.device_plugin_dir / "kubelet.sock")
-        self._watcher = PluginWatcher(self.plugin_registry_dir, self._manager)
-        self._watcher.start()
+        if self.watches_plugins:
+            self._watcher = PluginWatcher(self.plugin_registry_dir, self._manager)
+            self._watcher.start()
 
     def stop(self) -> None:
         """End the process: connections close, kubelet.sock stays and is dead. Nothing happens if it is stopped."""
-        if self._server is None or self._watcher is None or self._pool is None:
+        if self._server is None or self._pool is None:
             return
-        self._watcher.end()
+        if self._watcher is not None:
+            self._watcher.end()
         self._server.stop(None).wait()
         self._manager.end()
         self._pool.shutdown()

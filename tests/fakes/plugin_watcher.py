@@ -75,8 +75,12 @@ class PluginWatcher:
 
     def _sockets(self) -> dict[Path, Identity]:
         """plugin_watcher.go: sockets whose name doesn't start with a dot."""
-        found = {}
-        for path in sorted(self._directory.iterdir()):
+        found: dict[Path, Identity] = {}
+        try:
+            paths = sorted(self._directory.iterdir())
+        except FileNotFoundError:
+            return found
+        for path in paths:
             try:
                 status = path.lstat()
             except FileNotFoundError:

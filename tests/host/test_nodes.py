@@ -43,7 +43,7 @@ def test_class_entries_link_as_the_kernel_does(root: Path) -> None:
 
 def test_vf_links_point_both_ways(root: Path) -> None:
     """A VF's place follows from offset and stride; `physfn` and `virtfnN` are siblings' links."""
-    nodes.lay_out(nodes.load(nodes.ALL[2]), root, "links")
+    nodes.lay_out(nodes.load(nodes.SRIOV), root, "links")
     devices = root / "sys/bus/pci/devices"
 
     assert (devices / "0000:5e:00.0/virtfn6").readlink() == Path("../0000:5e:01.0")
@@ -77,7 +77,7 @@ def test_dev_changes_are_made(root: Path) -> None:
 
 def test_new_names_are_followed() -> None:
     """A renamed bond is the master of its members; a renamed ibdev is the port below its IPoIB interface."""
-    lag = nodes.load(nodes.ALL[1], changes={"net bond0": {"name": "bond1"}})
+    lag = nodes.load(nodes.LAG, changes={"net bond0": {"name": "bond1"}})
     dgx = nodes.load(nodes.DGX, changes={"rdma mlx5_0": {"name": "ibp24s0"}})
 
     assert {net.master for function in lag.functions for net in function.net} == {None, "bond1"}
@@ -87,7 +87,7 @@ def test_new_names_are_followed() -> None:
 
 def test_changes_come_after_the_variant() -> None:
     """A change sees the names that the variant made."""
-    node = nodes.load(nodes.ALL[1], "gcp-names", {"net gpu0rdma0": {"name": "rail0"}})
+    node = nodes.load(nodes.LAG, "gcp-names", {"net gpu0rdma0": {"name": "rail0"}})
 
     assert node.functions[0].net[0].name == "rail0"
 

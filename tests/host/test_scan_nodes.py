@@ -111,7 +111,7 @@ def test_ports_say_state_and_rate(root: Path) -> None:
 
 def test_two_port_device_keeps_port_numbers_of_its_umads(root: Path) -> None:
     """A mlx4 device has one umad and issm for each port (D5)."""
-    device = _device(_found(root, nodes.ALL[4]), "mlx4_1")
+    device = _device(_found(root, nodes.MLX4), "mlx4_1")
 
     assert [port.number for port in device.ports] == [1, 2]
     assert [(node.name, node.port) for node in device.char_nodes] == [
@@ -125,7 +125,7 @@ def test_two_port_device_keeps_port_numbers_of_its_umads(root: Path) -> None:
 
 def test_bond_is_a_master_and_its_member_says_so(root: Path) -> None:
     """A LAG device is found by its own interface and by the bond; `pfNames` means its own (D8)."""
-    device = _device(_found(root, nodes.ALL[1]), "mlx5_bond_0")
+    device = _device(_found(root, nodes.LAG), "mlx5_bond_0")
 
     assert device.netdevs is not None
     assert [(netdev.name, netdev.master, netdev.is_master) for netdev in device.netdevs] == [
@@ -146,7 +146,7 @@ def test_representors_are_known_whatever_their_name(root: Path) -> None:
 
 def test_pf_names_of_functions(root: Path) -> None:
     """A VF and an SF answer to their PF's interface, also where their own is in a pod; a PF to its own (S3)."""
-    inventory = _found(root, nodes.ALL[2])
+    inventory = _found(root, nodes.SRIOV)
     names = {device.name: device.pf_netdevs for device in inventory.devices}
 
     assert names["mlx5_0"] == ("ibp65s0",)
@@ -174,7 +174,7 @@ def test_nearest_gpu_shares_the_deepest_bridge(root: Path) -> None:
 
 def test_software_devices_are_told_by_what_they_are(root: Path) -> None:
     """A soft-RoCE device with a hardware name is still rxe and virtual; siw is known without a netdev (D2)."""
-    inventory = _found(root, nodes.ALL[5], "rxe-named-mlx5")
+    inventory = _found(root, nodes.OTHERS, "rxe-named-mlx5")
     software = {device.name: (device.software, device.is_virtual) for device in inventory.devices}
 
     assert software["mlx5_7"] == ("rdma_rxe", True)
@@ -185,7 +185,7 @@ def test_software_devices_are_told_by_what_they_are(root: Path) -> None:
 
 def test_ids_and_guid_are_read(root: Path) -> None:
     """Ids lose their 0x; the all-zero GUID of EFA names nothing."""
-    inventory = _found(root, nodes.ALL[5])
+    inventory = _found(root, nodes.OTHERS)
     device = _device(inventory, "rdmap16s27")
 
     assert device.pci is not None
@@ -196,7 +196,7 @@ def test_ids_and_guid_are_read(root: Path) -> None:
 
 def test_exclusive_mode_is_stated_with_its_fix(root: Path) -> None:
     """The mode is in the inventory, and a problem says what to do (E4)."""
-    inventory = _found(root, nodes.ALL[2], "exclusive")
+    inventory = _found(root, nodes.SRIOV, "exclusive")
 
     assert inventory.netns_mode is NetnsMode.EXCLUSIVE
     assert any("netns set shared" in problem.hint or "netns shared" in problem.hint for problem in inventory.problems)

@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
+from pytest_asyncio import is_async_test
 
 from tests.fakes.kubelet import FakeKubelet
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all tests of this folder on one loop: grpc.aio's poller is shared by a process and made for one."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and isinstance(item, pytest.Function) and is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"))
 
 
 @pytest.fixture(autouse=True)

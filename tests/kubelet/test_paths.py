@@ -110,7 +110,7 @@ def test_new_mode_is_the_same_socket(short_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda path: None, "makes it when it starts"),
+        (lambda path: path.parent, "makes it when it starts"),
         (lambda path: make_socket(path, None), "down or starting"),
         (lambda path: path.write_text("a file"), "Connection refused"),
     ],
@@ -128,9 +128,9 @@ def test_kubelet_that_does_not_answer_is_explained(short_dir: Path, make: object
 
 def test_missing_directory_names_the_flag(short_dir: Path) -> None:
     """A directory that isn't mounted is told from a kubelet that isn't there."""
-    with pytest.raises(KubeletError, match="mount .*--device-plugin-dir"):
+    with pytest.raises(KubeletError, match=r"mount .*--device-plugin-dir"):
         paths.probe(short_dir / "gone" / "kubelet.sock")
-    with pytest.raises(KubeletError, match="No such file.*--plugin-registry-dir"):
+    with pytest.raises(KubeletError, match=r"No such file.*--plugin-registry-dir"):
         paths.check_directory(short_dir / "gone", "--plugin-registry-dir")
 
 
