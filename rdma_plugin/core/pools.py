@@ -109,7 +109,7 @@ def _judge(resource: Resource, inventory: Inventory, pool: Pool) -> _Judgement:
             why, "set it to shared: `rdma system set netns shared`, before any other network namespace exists"
         )
     if not inventory.devices:
-        hint = "check `lspci` for the card and load its driver (mlx5: `modprobe mlx5_ib`); the plugin sees it then"
+        hint = "check `lspci` for the card and load its driver (mlx5: `modprobe mlx5_ib`)"
         return _Judgement("the node has no RDMA device", hint)
     if not pool.members:
         return _why_nothing(pool.verdicts, inventory)

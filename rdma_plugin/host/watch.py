@@ -5,6 +5,7 @@ A directory that is made anew blinds inotify (K7), so whoever is woken also look
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -34,26 +35,24 @@ def directories(paths: Iterable[Path], wake: Callable[[], None]) -> Iterator[Non
     A directory that can't be watched is said once and left out: the look by timer still covers it.
     """
     observer = Observer()
+    observer.start()
     waker = _Waker(asyncio.get_running_loop(), wake)
     for path in dict.fromkeys(paths):
         try:
             observer.schedule(waker, str(path), recursive=False)
         except OSError as err:
-            logger.info(
-                "directory not watched by inotify, looked at every second instead",
-                extra={"directory": path, "why": str(err)},
-            )
-    try:
-        observer.start()
-    except OSError as err:  # inotify instances or watches are used up (K7)
-        logger.warning(
-            "inotify can't be used, directories are looked at every second instead",
-            extra={"why": str(err), "hint": "raise fs.inotify.max_user_instances and max_user_watches"},
-        )
-        yield
-        return
+            _say(path, err)
     try:
         yield
     finally:
         observer.stop()
         observer.join()
+
+
+def _say(path: Path, err: OSError) -> None:
+    fields = {"directory": str(path), "why": err.strerror or str(err)}
+    if err.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
+        logger.info("directory can't be watched, it is looked at every second instead", extra=fields)
+        return
+    hint = "raise fs.inotify.max_user_instances and fs.inotify.max_user_watches"  # used up (K7)
+    logger.warning("inotify failed, the directory is looked at every second instead", extra=fields | {"hint": hint})
