@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from rdma_plugin.core import parse
 from rdma_plugin.core.model import NetDevice
-from rdma_plugin.core.nlmsg import Link
 from rdma_plugin.host import files
+from rdma_plugin.host.netlink import Link
 
 _REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:vf\d+|sf\d+)?")
 """`phys_port_name` of host PF, VF and SF, perhaps of another controller (net/core/devlink.c)."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from rdma_plugin.core import parse
 from rdma_plugin.core.model import Auxiliary, CharKind, CharNode, PciFunction, Port, Problem, RdmaDevice
-from rdma_plugin.core.nlmsg import Link
 from rdma_plugin.host import files, netdevs, pci
 from rdma_plugin.host.files import Attribute
 from rdma_plugin.host.netdevs import Interfaces
+from rdma_plugin.host.netlink import Link
 
 _VIRTUAL = "devices/virtual/"
 _RNIC = "4: RNIC"

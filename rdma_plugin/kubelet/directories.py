@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
+from time import monotonic
 
 from rdma_plugin.core.errors import RdmaPluginError
 from rdma_plugin.kubelet import paths
@@ -48,6 +48,8 @@ class Directories:
         self._on_change = on_change
         self._held: dict[Path, SocketId] = {}
         self._lost: set[Path] = set()
+        self._succeeded: set[Path] = set()
+        self._bereft_at: dict[Path, float] = {}
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -56,7 +58,6 @@ class Directories:
 
     async def watch(self) -> None:
         """Look and look again until cancelled."""
-        await self._remove_dead()
         while True:
             await self._look()
             try:
@@ -98,38 +99,55 @@ class Directories:
         """Forget a socket of ours; it may be removed."""
         self._held.pop(path, None)
         self._lost.discard(path)
+        self._bereft_at.pop(path, None)
 
     def is_lost(self, path: Path) -> bool:
         """True if a socket of ours was gone or replaced at the last look."""
         return path in self._lost
 
+    def bereft_at(self, path: Path) -> float | None:
+        """Return when another instance that had come after a socket of ours ended, monotonic seconds; None if none did."""
+        return self._bereft_at.get(path)
+
     async def _look(self) -> None:
         held = dict(self._held)
+        folders = {self.device_plugins.path, self.registry.path}
 
-        def look() -> tuple[SocketId | None, set[Path]]:
+        def look() -> tuple[SocketId | None, set[Path], list[paths.Survey]]:
             lost = {path for path, socket_id in held.items() if paths.identify(path) != socket_id}
-            return paths.identify(self.kubelet_path), lost
+            return paths.identify(self.kubelet_path), lost, [paths.survey(folder, held) for folder in folders]
 
         try:
-            kubelet_socket, lost = await self._blocking("look at the kubelet's directories", look)
-        except RdmaPluginError as err:
+            kubelet_socket, lost, surveys = await self._blocking("look at the kubelet's directories", look)
+        except (RdmaPluginError, OSError) as err:
             logger.debug("directories not looked at", extra={"why": str(err)})
             return
+        removed = {path: made for survey in surveys for path, made in survey.removed.items()}
+        if removed:
+            names = sorted(path.name for path in removed)
+            logger.info("removed dead sockets of other processes", extra={"names": names})
+        self._succeeded |= self._with_younger(removed)  # also one that came and was killed between two looks
         lost &= self._held.keys()  # what was released meanwhile was removed on purpose
-        if kubelet_socket == self.kubelet_socket and lost == self._lost:
-            return
-        is_new = kubelet_socket not in (None, self.kubelet_socket)
-        self.kubelet_socket, self._lost = kubelet_socket, lost
-        self._on_change()
-        if is_new:
-            await self._remove_dead()
+        bereft = self._compare({path: made for survey in surveys for path, made in survey.others.items()})
+        if (kubelet_socket, lost) != (self.kubelet_socket, self._lost) or bereft:
+            self.kubelet_socket, self._lost = kubelet_socket, lost
+            self._on_change()
 
-    async def _remove_dead(self) -> None:
-        for directory in {self.device_plugins.path, self.registry.path}:
-            try:
-                names = await self._blocking("remove dead sockets", partial(paths.remove_dead, directory))
-            except RdmaPluginError as err:
-                logger.debug("dead sockets not looked for", extra={"why": str(err)})
-                continue
-            if names:
-                logger.info("removed dead sockets of earlier runs", extra={"directory": str(directory), "names": names})
+    def _compare(self, others: dict[Path, SocketId]) -> bool:
+        """Note which of our sockets has a younger sibling, and which has none any more; return whether there are such."""
+        before, self._succeeded = self._succeeded, self._with_younger(others)
+        for path in self._succeeded:
+            self._bereft_at.pop(path, None)
+        for path in self._succeeded - before:
+            logger.info("another instance of the plugin serves the resource too", extra={"path": str(path)})
+        bereft = (before - self._succeeded) & self._held.keys()
+        for path in bereft:
+            self._bereft_at[path] = monotonic()
+        return bool(bereft)
+
+    def _with_younger(self, others: dict[Path, SocketId]) -> set[Path]:
+        """Return those of our sockets that are older than one of the others for the same resource."""
+        newest: dict[str, int] = {}
+        for path, made in others.items():
+            newest[paths.family(path)] = max(made.mtime_ns, newest.get(paths.family(path), 0))
+        return {path for path, made in self._held.items() if newest.get(paths.family(path), 0) > made.mtime_ns}

@@ -12,7 +12,7 @@ import secrets
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
@@ -125,9 +125,34 @@ def remove(path: Path, socket_id: SocketId) -> bool:
     return True
 
 
-def remove_dead(directory: Path) -> tuple[str, ...]:
-    """Remove what earlier processes of ours left behind (SIGKILL); return the names, sorted."""
-    return tuple(sorted(path.name for path in _ours(directory) if _is_dead(path) and _unlink(path)))
+def family(path: Path) -> str:
+    """Return what the names of one resource's sockets have in common, over all instances of the plugin."""
+    return path.name.rpartition("_")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What lies in a directory beside this process's own sockets."""
+
+    others: dict[Path, SocketId]
+    """Live sockets of other instances of this plugin."""
+    removed: dict[Path, SocketId]
+    """Dead ones that other processes left behind (SIGKILL), removed just now."""
+
+
+def survey(directory: Path, own: Container[Path]) -> Survey:
+    """Look for sockets that carry our name, and remove the dead ones; `own` are left alone."""
+    others: dict[Path, SocketId] = {}
+    removed: dict[Path, SocketId] = {}
+    for path in _ours(directory):
+        socket_id = identify(path)
+        if socket_id is None or path in own:
+            continue
+        if not _is_dead(path, socket_id):
+            others[path] = socket_id
+        elif remove(path, socket_id):
+            removed[path] = socket_id
+    return Survey(others, removed)
 
 
 def probe(kubelet_socket: Path) -> SocketId:
@@ -183,27 +208,16 @@ def _ours(directory: Path) -> Iterator[Path]:
             yield path
 
 
-def _is_dead(path: Path) -> bool:
+def _is_dead(path: Path, socket_id: SocketId) -> bool:
     """A public name is given only to a socket that listens already, so a refused connection proves that it is dead."""
-    try:
-        status = path.lstat()
-        if not stat.S_ISSOCK(status.st_mode):
-            return False
-        if path.name.startswith(".") and time.time() - status.st_mtime < PRIVATE_AGE_S:
-            return False
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
-            trial.settimeout(_CONNECT_S)
+    if path.name.startswith(".") and time.time() - socket_id.mtime_ns / 1e9 < PRIVATE_AGE_S:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+        trial.settimeout(_CONNECT_S)
+        try:
             trial.connect(os.fspath(path))
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
     return False
-
-
-def _unlink(path: Path) -> bool:
-    try:
-        path.unlink()
-    except OSError:
-        return False
-    return True

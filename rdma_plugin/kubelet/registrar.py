@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from time import monotonic
 
-import grpc
-
 from rdma_plugin.core.errors import RdmaPluginError
 from rdma_plugin.core.pool import Pool
 from rdma_plugin.kubelet.directories import Directories, Directory
@@ -22,7 +20,7 @@ from rdma_plugin.kubelet.mode import Mode
 from rdma_plugin.kubelet.paths import KUBELET_DIR, SocketId
 from rdma_plugin.kubelet.registration import SHORT_LIFE_S, End, Ending, Plan, Registration, Way
 from rdma_plugin.kubelet.reports import Reports
-from rdma_plugin.kubelet.server import Blocking, ResourceServer
+from rdma_plugin.kubelet.server import Blocking, ResourceServer, hold_poller
 from rdma_plugin.kubelet.servicer import Check
 from rdma_plugin.kubelet.session import Call, Session
 from rdma_plugin.latest import Latest
@@ -143,8 +141,7 @@ class Registrar:
 
     async def watch(self) -> None:
         """Watch over kubelet.sock and our sockets until cancelled."""
-        # Held for good: else grpc.aio ends its thread, and joins it on the loop, whenever no server is there.
-        grpc.aio.init_grpc_aio()
+        hold_poller()
         await self._directories.watch()
 
     async def keep_registered(self, resource: str, pool: Latest[Pool]) -> None:

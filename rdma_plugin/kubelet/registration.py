@@ -37,6 +37,9 @@ PROBE_S = 5.0
 """How often a kubelet.sock that nobody listened on is dialled again though the file is the same."""
 SHORT_LIFE_S = 1.0
 """A stream that ends sooner is no proof that the registration works."""
+BEREFT_S = 1.0
+"""Up to 1.36 the end of the instance that registered last voids our registration and leaves our stream open, so that
+nothing tells us (devicemanager/manager.go: endpoints). Unless that one is back by then, we register again."""
 CHANNEL_OPTIONS = (
     # the default is the percent-encoded path, which Go's servers refuse (K14)
     ("grpc.default_authority", "localhost"),
@@ -62,7 +65,7 @@ class End(StrEnum):
     ENDED = "ended"
     """It worked, and the kubelet's stream or our socket is gone."""
     MOVED = "moved"
-    """The kubelet listens on another kubelet.sock, or on one at last: that one comes first."""
+    """It worked, or might have, and we ended it: there is a better one to be had now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,10 +189,13 @@ class Registration:
             None,
             self.plan.kubelet_socket,
         )
+        bereft_at = self._directories.bereft_at(self._server.path)
+        is_bereft = bereft_at is not None and now >= bereft_at + BEREFT_S
         reasons = (
             (session.ended_at is not None, End.ENDED, "the kubelet's stream ended"),
             (self._directories.is_lost(self._server.path), End.ENDED, "our socket was removed or replaced"),
             (is_moved, End.MOVED, "kubelet.sock was made anew"),
+            (is_bereft, End.MOVED, "another instance, which had registered after us, ended"),
             (session.refusal is not None, End.FAILED, f"the kubelet refused: {session.refusal}"),
             (is_over(session.accepted_at, STREAM_DEADLINE_S), End.FAILED, "accepted, but no ListAndWatch came"),
             (is_over(session.asked_at, NOTIFY_DEADLINE_S), End.FAILED, "GetInfo came, but no word about the outcome"),
@@ -228,7 +234,8 @@ class Registration:
     def _pause_s(self) -> float | None:
         """Seconds until something is due though nothing happens; None if nothing is."""
         session, now = self.session, monotonic()
-        due = []
+        bereft_at = self._directories.bereft_at(self._server.path)
+        due = [at + BEREFT_S for at in (bereft_at,) if at is not None]
         if session.opened_at is not None:
             due.append(session.opened_at + self.plan.proof_s)
         else:

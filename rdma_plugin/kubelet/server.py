@@ -52,6 +52,11 @@ def address(path: Path) -> str:
     return f"unix:{quote(str(path))}"
 
 
+def hold_poller() -> None:
+    """Keep grpc.aio's thread for good; else it is ended, and joined on the loop, whenever there is no server."""
+    grpc.aio.init_grpc_aio()
+
+
 class ResourceServer:
     """The socket of one resource, from `start` to `stop`; neither can be repeated."""
 

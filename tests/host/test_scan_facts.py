@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rdma_plugin.core.model import Auxiliary, Inventory, NetDevice, RdmaDevice
-from rdma_plugin.core.nlmsg import Link
 from rdma_plugin.host import chars, files, netdevs, scan
+from rdma_plugin.host.netlink import Link
 from tests.fakes import nodes
 
 _PORT = "{link: Ethernet, state: active, rate: '100 Gb/sec (4X EDR)'}"

@@ -75,13 +75,17 @@ def test_only_our_dead_sockets_are_removed(short_dir: Path, sockets: ExitStack) 
     (short_dir / "rdma-plugin_link_6.sock").symlink_to("other.sock")
     (short_dir / "rdma-plugin_dir_7.sock").mkdir()
     before = set(short_dir.iterdir())
-    assert paths.remove_dead(short_dir) == (".rdma-plugin_a_2.sock", "rdma-plugin_a_1.sock")
+    own = make_socket(short_dir / "rdma-plugin_own_8.sock", None)
+    seen = paths.survey(short_dir, {own})
+    assert set(seen.removed) == set(gone)
     assert before - set(short_dir.iterdir()) == set(gone)
+    assert own.exists()
+    assert {path.name for path in seen.others} == {"rdma-plugin_live_3.sock", ".rdma-plugin_young_4.sock"}
 
 
 def test_removal_from_a_missing_directory() -> None:
     """No directory, nothing to remove, no error."""
-    assert paths.remove_dead(Path("/nonexistent/device-plugins")) == ()
+    assert paths.survey(Path("/nonexistent/device-plugins"), ()) == paths.Survey({}, {})
 
 
 def test_successor_at_our_path_is_not_removed(short_dir: Path, sockets: ExitStack) -> None:

@@ -255,6 +255,34 @@ async def test_older_of_two_instances_ends(kubelet: FakeKubelet, mode: Mode) -> 
             assert pod.phase == "Running", pod
 
 
+@pytest.mark.slow
+@EITHER_WAY
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+async def test_newer_of_two_instances_ends(
+    kubelet: FakeKubelet, mode: Mode, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rollback: up to 1.36 the newer one's end voids the older one's registration without a sign, which registers again."""
+    caplog.set_level(logging.INFO)
+    async with plugin(kubelet, mode=mode) as old:
+        await wait_slots(kubelet, 3)
+        await old.wait(is_ready)
+        (first,) = our_sockets(directory(kubelet, mode))
+        newer = StubPlugin(first.with_name("rdma-plugin_rdma_a_ffffffff.sock"), RESOURCE, count=4)
+        if mode is Mode.KUBELET:
+            await off_loop(newer.register, first.with_name("kubelet.sock"))
+        await wait_slots(kubelet, 4)
+        old.registrar.wake()
+        await old.wait(lambda _: "another instance of the plugin serves the resource too" in events(caplog))
+        await off_loop(newer.stop)
+        if end == "killed":
+            leave_dead_socket(newer.path)
+        await old.wait(partial(is_ready_without, first))
+        await wait_slots(kubelet, 3)
+        pod = await off_loop(kubelet.run_pod, "after", {RESOURCE: 1})
+        assert pod.phase == "Running", pod
+        assert not newer.path.exists()
+
+
 async def test_dead_sockets_of_earlier_runs_go(any_kubelet: FakeKubelet) -> None:
     """What a killed process left is removed at start, in both directories; other files stay."""
     name = "rdma-plugin_rdma_a_00000000.sock"
