@@ -29,7 +29,7 @@ demo: $(STAMP) ## Show the main job: a DGX node, an embedded kubelet, the real p
 	@$(BIN)/python -m tests.demo
 
 test: $(STAMP) ## Run the tests (no root; ARGS='-k name' passes options to pytest)
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q -n 4 $(ARGS)
 
 test-kubelet: $(STAMP) ## Run the kubelet cases against real kubelets (root; builds them the first time, about 15 min)
 	@tests/rig/run.sh $(BIN)/python -m pytest -q -m real_kubelet $(ARGS)

@@ -32,6 +32,8 @@ CHECK_DEADLINE_S = 2.0
 """A stat in devtmpfs takes microseconds."""
 DIRECTORY_DEADLINE_S = 5.0
 """The kubelet's directories are local and small."""
+_CARD_HINT = "look for a dying card in dmesg"
+_DISK_HINT = "look for a disk or file system that hangs below the kubelet's directories"
 RETRY_S = 5.0
 """Pause after a scan that failed as a whole."""
 
@@ -61,8 +63,8 @@ class Daemon:
         self._settings = settings
         self._config = config
         self._woken = asyncio.Event()
-        self._scan_worker = Worker("host-scan", SCAN_DEADLINE_S)
-        self._check_worker = Worker("char-check", CHECK_DEADLINE_S)
+        self._scan_worker = Worker("host-scan", SCAN_DEADLINE_S, _CARD_HINT)
+        self._check_worker = Worker("char-check", CHECK_DEADLINE_S, _CARD_HINT)
         self._view: View | None = None
         self._latest: dict[str, Latest[Pool]] = {}
         self._registrar = Registrar(
@@ -71,7 +73,7 @@ class Daemon:
             plugin_registry_dir=settings.plugin_registry_dir,
             plugin_registry_host_path=settings.plugin_registry_host_path,
             check=self._check,
-            blocking=Worker("kubelet-directories", DIRECTORY_DEADLINE_S).call,
+            blocking=Worker("kubelet-directories", DIRECTORY_DEADLINE_S, _DISK_HINT).call,
         )
 
     async def run(self) -> None:

@@ -7,15 +7,13 @@ nodes are links to /dev/null and the laid-out sysfs states /dev/null's number: t
 """
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.fakes import nodes
+from tests.fakes import nodes, places
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.plugin import EXAMPLE_CONFIG, PluginProcess
 
@@ -118,12 +116,9 @@ def require(held: bool, what: object) -> None:
 
 
 def main() -> None:
-    """Run the demo in a folder that is removed again; its path is short because a socket's path has at most 107 bytes."""
-    root = Path(tempfile.mkdtemp(prefix="rdma-demo-", dir="/tmp"))
-    try:
+    """Run the demo in a folder that is removed again."""
+    with places.short_dir() as root:
         demo(root)
-    finally:
-        shutil.rmtree(root)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,10 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 class Worker:
     """Runs functions one at a time in a thread of its own; used from one event loop."""
 
-    def __init__(self, name: str, deadline_s: float) -> None:
-        """`name` is for the thread list; `deadline_s` is the time one call may take, in seconds."""
+    def __init__(self, name: str, deadline_s: float, hint: str) -> None:
+        """`name` is for the thread list; `deadline_s` is the time one call may take; `hint` says what to do if it doesn't do."""
         self._name = name
+        self._hint = hint
         self._deadline_s = deadline_s
         self._jobs: queue.SimpleQueue[_Job | None] | None = None
         self._left_behind: set[threading.Thread] = set()
@@ -42,9 +43,7 @@ class Worker:
         async with self._turn:
             self._left_behind = {thread for thread in self._left_behind if thread.is_alive()}
             if len(self._left_behind) >= MAX_LEFT_BEHIND:
-                raise HostError(
-                    f"{what}: not tried, {len(self._left_behind)} earlier reads of this host still hang; look for a dying card in dmesg"
-                )
+                raise HostError(f"{what}: not tried, {len(self._left_behind)} earlier calls still hang; {self._hint}")
             future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
             jobs = self._start()
             jobs.put((function, future))
@@ -53,9 +52,7 @@ class Worker:
                     return await future
             except TimeoutError:
                 self._abandon(jobs)
-                raise HostError(
-                    f"{what}: no answer within {self._deadline_s:g} s; look for a dying card in dmesg"
-                ) from None
+                raise HostError(f"{what}: no answer within {self._deadline_s:g} s; {self._hint}") from None
             except asyncio.CancelledError:
                 self._abandon(jobs)
                 raise

@@ -33,7 +33,7 @@ Check = Callable[[tuple[CharNode, ...]], Awaitable[Mapping[str, Problem]]]
 Context = grpc.aio.ServicerContext[Any, Any]
 
 CHECK_DEADLINE_S = 1.0
-"""A pod that is refused stays refused, so an answer by the last scan is better than none when /dev doesn't answer."""
+"""A stat in devtmpfs takes microseconds; the kubelet admits one pod at a time and shouldn't wait long for a bad one."""
 STATUS = {
     AllocationKind.UNKNOWN_SLOT: grpc.StatusCode.NOT_FOUND,
     AllocationKind.NOTHING_USABLE: grpc.StatusCode.FAILED_PRECONDITION,
@@ -121,11 +121,10 @@ class DevicePlugin(rpc.DevicePluginServicer):
             async with asyncio.timeout(CHECK_DEADLINE_S):
                 unusable = await self._check(pool.nodes)
         except (TimeoutError, RdmaPluginError) as err:
-            logger.warning(
-                "nodes not checked, answer is by the last scan",
-                extra={"resource": pool.resource, "why": str(err) or f"no answer within {CHECK_DEADLINE_S:g} s"},
-            )
-            return {}
+            # a node that nobody has looked at is never given: the pod would get a dead path, or another device
+            why = str(err) or f"no answer within {CHECK_DEADLINE_S:g} s"
+            text = f"{pool.resource}: /dev/infiniband can't be looked at now: {why}"
+            raise AllocationError(AllocationKind.NOTHING_USABLE, text) from err
         for path, problem in unusable.items():
             logger.warning(
                 "node left out of an answer",

@@ -3,8 +3,6 @@
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,6 @@ RIG = "RDMA_PLUGIN_RIG"
 NODES = Path(__file__).parents[1] / "nodes"
 DEV = Path("/dev/infiniband")
 Kubelet = FakeKubelet | RealKubelet
-
-
-@pytest.fixture
-def short_dir() -> Iterator[Path]:
-    """A folder with a short path: a socket's path has at most 107 bytes."""
-    path = Path(tempfile.mkdtemp(prefix="rp-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture

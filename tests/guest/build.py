@@ -15,7 +15,6 @@ import platform
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,7 +27,6 @@ from tests.rig.build import GIB, NeedsError, run, say
 HERE = Path(__file__).resolve().parent
 PROGRAMS = {
     "qemu-system-x86_64": ("qemu-system-x86", "seabios"),
-    "busybox": ("busybox-static",),
     "modprobe": ("kmod",),
     "ip": ("iproute2",),
     "rdma": ("iproute2",),
@@ -61,25 +59,14 @@ def places(out: Path) -> Places:
     return Places(":".join([*SYSTEM_PATH, *map(str, folders)]), ":".join(map(str, sorted(libraries))))
 
 
-def missing(path: str = ":".join(SYSTEM_PATH)) -> list[str]:
-    """The programs that aren't found, by name."""
-    return [program for program in PROGRAMS if not shutil.which(program, path=path)]
-
-
-def is_static(program: str) -> bool:
-    """Whether an ELF program runs without a loader, as the one in an initramfs must."""
-    return b"/ld-linux" not in Path(program).read_bytes()[:4096]
-
-
-def lacking() -> list[str]:
-    """`missing`, and a busybox that is there but isn't static."""
-    busybox = shutil.which("busybox", path=":".join(SYSTEM_PATH))
-    return missing() + (["busybox"] if busybox and not is_static(busybox) else [])
+def missing() -> list[str]:
+    """The programs that this machine lacks."""
+    return [program for program in PROGRAMS if not shutil.which(program, path=":".join(SYSTEM_PATH))]
 
 
 def cache_folder() -> Path:
     """Folder for these scripts, this Debian and what the machine lacks of it."""
-    digest = hashlib.sha256(json.dumps([platform.machine(), debian(), lacking()]).encode())
+    digest = hashlib.sha256(json.dumps([platform.machine(), debian(), missing()]).encode())
     for name in ("build.py", "init.sh", "agent.py"):
         digest.update((HERE / name).read_bytes())
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -96,7 +83,9 @@ def debian() -> str:
 def check_needs(out: Path) -> None:
     """Raises: NeedsError with the first thing that would make the build fail later."""
     if platform.machine() != "x86_64":
-        raise NeedsError(f"the guest is an x86-64 one that runs this machine's own programs; this is {platform.machine()}")
+        raise NeedsError(
+            f"the guest is an x86-64 one that runs this machine's own programs; this is {platform.machine()}"
+        )
     for program in ("apt-get", "apt-cache", "dpkg-deb"):
         if not shutil.which(program):
             raise NeedsError(f"the program '{program}' is missing: kernel and QEMU come from Debian packages")
@@ -116,7 +105,7 @@ def kernel_package() -> str:
 
 
 def download(programs: Iterable[str], work: Path) -> str:
-    """Fetch the kernel package into `work/kernel` and the packages of `programs` with all they need into `work/debs`.
+    """Fetch kernel and busybox into `work/kernel`, the packages of `programs` with all they need into `work/debs`.
 
     Returns the kernel package's name.
     """
@@ -125,7 +114,7 @@ def download(programs: Iterable[str], work: Path) -> str:
     kernel = kernel_package()
     quiet = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root"]  # _apt can't write to a private folder
     say(f"fetching Debian's {kernel} (70 MB)")
-    run([*quiet, "download", kernel], work / "kernel")
+    run([*quiet, "download", kernel, "busybox-static"], work / "kernel")
     packages = sorted({package for program in programs for package in PROGRAMS[program]})
     if packages:
         say(f"fetching Debian's {' '.join(packages)} and what they need; they are not installed")
@@ -198,7 +187,7 @@ class Modules:
             if name not in self._paths:
                 raise NeedsError(f"this kernel has no module {name}")
             needs = re.search(rb"\0depends=([^\0]*)\0", self.read(name))
-            for need in (needs[1].decode().split(",") if needs and needs[1] else ()):
+            for need in needs[1].decode().split(",") if needs and needs[1] else ():
                 add(need.replace("-", "_"))
             order.append(name)
 
@@ -240,10 +229,9 @@ def fill(work: Path, package: str, own_path: str) -> None:
     (tree,) = (folder for folder in unpacked.glob("**/lib/modules/*") if folder.is_dir())
     modules = Modules(tree)
     boot = modules.closure(BOOT_MODULES)
-    busybox = shutil.which("busybox", path=own_path)
-    assert busybox is not None, "it was looked for"
+    (busybox,) = (file for file in unpacked.glob("**/bin/busybox") if file.is_file())
     files = {"init": (HERE / "init.sh").read_bytes(), "agent.py": (HERE / "agent.py").read_bytes()}
-    files |= {"bin/busybox": Path(busybox).read_bytes(), "modules/order": "".join(f"{name}\n" for name in boot).encode()}
+    files |= {"bin/busybox": busybox.read_bytes(), "modules/order": "".join(f"{name}\n" for name in boot).encode()}
     files |= {f"modules/{name}": modules.read(name) for name in boot}
     (work / "initramfs").write_bytes(initramfs(files))
     target = work / "lib" / "modules" / tree.name
@@ -269,12 +257,11 @@ def build(out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=".building-", dir=out.parent))
     try:
-        package = fetch(lacking(), work)
+        package = fetch(missing(), work)
         unpack(work / "debs", work / "root")
         own = places(work)
         os.environ["LD_LIBRARY_PATH"] = own.libraries
-        own_path = ":".join(reversed(own.path.split(":"))) if "busybox" in lacking() else own.path
-        fill(work, package, own_path)
+        fill(work, package, own.path)
         shutil.rmtree(work / "kernel")
         shutil.rmtree(work / "debs")
         work.chmod(0o755)

@@ -101,7 +101,11 @@ class Guest:
                 stdout=console,
                 stderr=console,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "PATH": places(self._folder).path, "LD_LIBRARY_PATH": places(self._folder).libraries},
+                env={
+                    **os.environ,
+                    "PATH": places(self._folder).path,
+                    "LD_LIBRARY_PATH": places(self._folder).libraries,
+                },
             )
         self._receive(time.monotonic() + BOOT_S, "the guest's agent")
 
@@ -159,7 +163,7 @@ def _qemu(folder: Path, agent_fd: int) -> list[str]:
     drivers = folder / "root" / "usr" / "share" / "qemu"
     firmware = ["-L", str(drivers), "-L", str(folder / "root/usr/share/seabios")] if drivers.is_dir() else []
     return [
-        *("qemu-system-x86_64", *firmware, "-accel", "tcg,thread=multi", "-cpu", os.environ.get("GCPU","EPYC"), "-M", "q35"),
+        *("qemu-system-x86_64", *firmware, "-accel", "tcg,thread=multi", "-cpu", "EPYC", "-M", "q35"),
         *("-smp", str(CPUS), "-m", str(MEMORY_MIB), "-nodefaults", "-no-user-config", "-no-reboot"),
         *("-display", "none", "-serial", "stdio"),
         *("-kernel", str(folder / "vmlinux"), "-initrd", str(folder / "initramfs")),

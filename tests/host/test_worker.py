@@ -17,7 +17,7 @@ def fail() -> None:
 
 async def test_returns_what_the_function_returns() -> None:
     """The value comes back, and calls share one thread that isn't the loop's."""
-    worker = Worker("w", 5)
+    worker = Worker("w", 5, "look in dmesg")
     first, second = [await worker.call("who", threading.get_ident) for _ in range(2)]
     assert first == second != threading.get_ident()
     worker.close()
@@ -25,7 +25,7 @@ async def test_returns_what_the_function_returns() -> None:
 
 async def test_error_of_the_function_reaches_the_caller() -> None:
     """An exception is the caller's, and the worker goes on."""
-    worker = Worker("w", 5)
+    worker = Worker("w", 5, "look in dmesg")
     with pytest.raises(OSError, match="Input/output"):
         await worker.call("read", fail)
     assert await worker.call("read", lambda: 7) == 7
@@ -34,9 +34,9 @@ async def test_error_of_the_function_reaches_the_caller() -> None:
 
 async def test_hung_read_costs_one_call() -> None:
     """A call past its deadline raises and names the work; the next one runs in a fresh thread."""
-    worker = Worker("w", 0.05)
+    worker = Worker("w", 0.05, "look in dmesg")
     hang = threading.Event()
-    with pytest.raises(HostError, match=r"read of the card: no answer within 0\.05 s"):
+    with pytest.raises(HostError, match=r"read of the card: no answer within 0\.05 s; look in dmesg"):
         await worker.call("read of the card", hang.wait)
     assert await worker.call("read", lambda: 7) == 7
     hang.set()
@@ -46,7 +46,7 @@ async def test_hung_read_costs_one_call() -> None:
 @pytest.mark.slow
 async def test_hung_reads_are_capped() -> None:
     """When too many threads hang, a call fails at once; when they return, calls work again."""
-    worker = Worker("w", 0.02)
+    worker = Worker("w", 0.02, "look in dmesg")
     hang = threading.Event()
     hung: list[threading.Thread] = []
 
@@ -57,7 +57,7 @@ async def test_hung_reads_are_capped() -> None:
     for _ in range(MAX_LEFT_BEHIND):
         with pytest.raises(HostError):
             await worker.call("read", block)
-    with pytest.raises(HostError, match="not tried, 4 earlier reads"):
+    with pytest.raises(HostError, match="not tried, 4 earlier calls"):
         await worker.call("read", lambda: 7)
     hang.set()
     for thread in hung:
@@ -68,7 +68,7 @@ async def test_hung_reads_are_capped() -> None:
 
 async def test_cancellation_that_comes_with_the_result_is_not_lost() -> None:
     """A task that is cancelled in the very moment in which its read returns does end; else SIGTERM would hang."""
-    worker = Worker("w", 5)
+    worker = Worker("w", 5, "look in dmesg")
     loop = asyncio.get_running_loop()
 
     def read() -> None:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the kubelet side's tests share: no blocking call of ours on the loop, a short folder, a fake kubelet of each rule."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,14 +25,6 @@ def _no_blocking() -> Iterator[None]:
     """Fail the test if the product blocks the loop: open, read, stat, unlink, connect and the like."""
     with blockbuster_ctx("rdma_plugin"):
         yield
-
-
-@pytest.fixture
-def short_dir() -> Iterator[Path]:
-    """A folder with a short path: a socket's path has at most 107 bytes."""
-    path = Path(tempfile.mkdtemp(prefix="rp-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture(params=["single", "list"])

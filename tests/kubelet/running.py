@@ -98,7 +98,7 @@ async def plugin(
     kubelet: FakeKubelet, *pools: Pool, mode: Mode = Mode.AUTO, host_path: PurePosixPath | None = None
 ) -> AsyncIterator[Plugin]:
     """Run a registrar for the pools (one of three slots if there are none); stopped on leaving."""
-    worker = Worker("kubelet-directories", 5.0)
+    worker = Worker("kubelet-directories", 5.0, "look at the disk")
     registrar = Registrar(
         mode=mode,
         device_plugin_dir=kubelet.device_plugin_dir,
