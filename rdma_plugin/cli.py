@@ -19,6 +19,7 @@ import rdma_plugin
 from rdma_plugin import log
 from rdma_plugin.core import config as config_module
 from rdma_plugin.core import explain as explain_module
+from rdma_plugin.core import parse
 from rdma_plugin.core import pools as pools_module
 from rdma_plugin.core import suggest as suggest_module
 from rdma_plugin.core.config import Config
@@ -111,6 +112,14 @@ def run(  # noqa: PLR0913 - one parameter for each flag
             help="The plugin watcher's directory as the kubelet sees it; default: the same as --plugin-registry-dir.",
         ),
     ] = None,
+    http_address: Annotated[
+        str,
+        typer.Option(
+            envvar="RDMA_PLUGIN_HTTP_ADDRESS",
+            metavar="HOST:PORT",
+            help="Where /metrics, /livez, /readyz and /debug/status are served; empty for nowhere.",
+        ),
+    ] = "127.0.0.1:8081",
     log_level: LevelOption = log.LogLevel.INFO,
     log_format: FormatOption = log.LogFormat.AUTO,
 ) -> None:
@@ -118,17 +127,19 @@ def run(  # noqa: PLR0913 - one parameter for each flag
     log.set_up(log_level, log_format)
     from rdma_plugin.daemon import Daemon, Settings  # noqa: PLC0415 - grpc costs memory that the other commands don't need
 
-    loaded = _load(config)
+    file, text, loaded = _load(config)
     settings = Settings(
         root=root,
+        config=file,
         registration=registration,
         device_plugin_dir=device_plugin_dir,
         plugin_registry_dir=plugin_registry_dir,
         plugin_registry_host_path=PurePosixPath(plugin_registry_host_path or plugin_registry_dir),
+        http_address=_address(http_address),
     )
 
     async def serve() -> None:
-        await Daemon(settings, loaded).run()
+        await Daemon(settings, loaded, text).run()
 
     asyncio.run(serve())
 
@@ -168,7 +179,7 @@ def explain(
 ) -> None:
     """Say what each resource would offer on this node, and why each device is in or out."""
     log.set_up(log_level, log_format)
-    loaded = _load(config)
+    _, _, loaded = _load(config)
     inventory = scan.scan(root)
     pools = pools_module.build(loaded, inventory, {})
     if as_json:
@@ -192,17 +203,27 @@ def check_config(
     if schema:
         _print_json(config_module.json_schema())
         return
-    loaded = _load(file)
+    _, _, loaded = _load(file)
     for resource in loaded.config_list:
         typer.echo(f"{resource.full_name}: valid, {resource.rdma_hca_max} slots")
         if resource.problem:
             typer.echo(f"  but {resource.problem.why}; {resource.problem.hint}")
 
 
-def _load(path: Path | None) -> Config:
+def _load(path: Path | None) -> tuple[Path, bytes, Config]:
+    """Return the configuration file that is used, its bytes, and what they mean."""
     if path is None:
         path = next((candidate for candidate in CONFIG_PATHS if candidate.exists()), CONFIG_PATHS[0])
-    return config_module.parse(config_file.read(path), str(path))
+    text = config_file.read(path)
+    return path, text, config_module.parse(text, str(path))
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    address = parse.host_port(text)
+    if text and address is None:
+        example = "write for example 127.0.0.1:8081, or nothing for no HTTP server"
+        raise typer.BadParameter(f"{text!r} is not HOST:PORT; {example}", param_hint="--http-address")
+    return address
 
 
 def _print_json(document: Mapping[str, object]) -> None:

@@ -1,41 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that `rdma-plugin run` is: scan, build, publish if different, keep registered.
+"""The process that `rdma-plugin run` is: look, build, publish if different, keep registered.
 
-One event loop, one writer. Whatever wakes the loop only means "look again"; the scan tells the truth. A task that dies
-takes the process down with it: no zombie that looks healthy and serves dead sockets (K5).
+One event loop, one writer. Whatever wakes the loop only means "look again": the configuration and the node are read
+anew and the result is compared. A task that dies takes the process down with it: no zombie that looks healthy and
+serves dead sockets (K5).
 """
 
 import asyncio
 import logging
 import signal
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-from rdma_plugin.core import pools
-from rdma_plugin.core.changes import View, changes
+import rdma_plugin
+from rdma_plugin import http
 from rdma_plugin.core.config import Config
 from rdma_plugin.core.errors import HostError
 from rdma_plugin.core.model import CharNode, Problem
-from rdma_plugin.core.pool import Pool
-from rdma_plugin.host import chars, scan, watch
+from rdma_plugin.core.status import Link, Status
+from rdma_plugin.host import chars, glance, watch
 from rdma_plugin.host.worker import Worker
 from rdma_plugin.kubelet.mode import Mode
 from rdma_plugin.kubelet.registrar import Registrar
-from rdma_plugin.latest import Latest
+from rdma_plugin.reconcile import Reconciler
+from rdma_plugin.wake import Wake
 
 logger = logging.getLogger(__name__)
-SCAN_DEADLINE_S = 10.0
-"""A scan of a thousand devices takes well under a second; later than this something hangs."""
 CHECK_DEADLINE_S = 2.0
 """A stat in devtmpfs takes microseconds."""
 DIRECTORY_DEADLINE_S = 5.0
 """The kubelet's directories are local and small."""
+GLANCE_S = 2.0
+"""Between two looks at what changes without an event."""
 _CARD_HINT = "look for a dying card in dmesg"
 _DISK_HINT = "look for a disk or file system that hangs below the kubelet's directories"
-RETRY_S = 5.0
-"""Pause after a scan that failed as a whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +46,15 @@ class Settings:
 
     root: Path
     """Holds `sys` and `dev` of the node."""
+    config: Path
+    """The configuration file, read again whenever it changes."""
     registration: Mode
     device_plugin_dir: Path
     plugin_registry_dir: Path
     plugin_registry_host_path: PurePosixPath
     """`plugin_registry_dir` as the kubelet sees it (K2)."""
+    http_address: tuple[str, int] | None
+    """Host and port of the HTTP server; None for none."""
 
 
 class _Stop(Exception):  # noqa: N818 - not an error: somebody asked the process to stop
@@ -58,15 +64,12 @@ class _Stop(Exception):  # noqa: N818 - not an error: somebody asked the process
 class Daemon:
     """Owns the state of the process; `run` returns when the process was asked to stop."""
 
-    def __init__(self, settings: Settings, config: Config) -> None:
-        """Nothing is opened or read before `run`."""
+    def __init__(self, settings: Settings, config: Config, text: bytes) -> None:
+        """`config` is what `text`, the file's bytes, means. Nothing is opened or read before `run`."""
         self._settings = settings
-        self._config = config
-        self._woken = asyncio.Event()
-        self._scan_worker = Worker("host-scan", SCAN_DEADLINE_S, _CARD_HINT)
+        self._wake = Wake()
         self._check_worker = Worker("char-check", CHECK_DEADLINE_S, _CARD_HINT)
-        self._view: View | None = None
-        self._latest: dict[str, Latest[Pool]] = {}
+        self._glance_worker = Worker("glance", CHECK_DEADLINE_S, _CARD_HINT)
         self._registrar = Registrar(
             mode=settings.registration,
             device_plugin_dir=settings.device_plugin_dir,
@@ -75,9 +78,12 @@ class Daemon:
             check=self._check,
             blocking=Worker("kubelet-directories", DIRECTORY_DEADLINE_S, _DISK_HINT).call,
         )
+        self._reconciler = Reconciler(
+            root=settings.root, file=settings.config, config=config, text=text, keep=self._registrar.keep_registered
+        )
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT; SIGHUP looks at the node again at once.
+        """Work until SIGTERM or SIGINT; SIGHUP reads the configuration and looks at the node again at once.
 
         Raises:
             ExceptionGroup: a task died; the process must end with it.
@@ -86,57 +92,69 @@ class Daemon:
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
-        loop.add_signal_handler(signal.SIGHUP, self._woken.set)
-        directories = (self._settings.device_plugin_dir, self._settings.plugin_registry_dir)
+        loop.add_signal_handler(signal.SIGHUP, self._wake.set)
         try:
-            with watch.directories(directories, self._registrar.wake):
+            with self._watches():
                 async with asyncio.TaskGroup() as group:
                     group.create_task(_raise_when(stopped), name="signals")
-                    group.create_task(self._reconcile(group), name="reconcile")
                     group.create_task(self._registrar.watch(), name="kubelet directories")
+                    group.create_task(self._glance(), name="glance")
+                    group.create_task(self._reconciler.run(group, self._wake), name="reconcile")
+                    if self._settings.http_address:
+                        group.create_task(http.serve(*self._settings.http_address, self.status), name="http")
         except* _Stop:
             logger.info("stopped")
 
-    async def _reconcile(self, group: asyncio.TaskGroup) -> None:
-        interval_s = self._config.periodic_update_interval or None
-        failed = ""
+    def status(self) -> Status:
+        """Return how the process stands; on the loop."""
+        links = (
+            Link(
+                resource=resource,
+                mode=contact.way,
+                is_registered=contact.is_registered,
+                is_ready=contact.is_ready,
+                streams=contact.streams,
+                last_contact=contact.last_call_at,
+                last_error=contact.last_error,
+                registrations=contact.registrations,
+                failures=contact.failures,
+                allocations=contact.allocations,
+                refusals=contact.refusals,
+            )
+            for resource, contact in sorted(self._registrar.contacts.items())
+        )
+        return self._reconciler.status(rdma_plugin.__version__, tuple(links))
+
+    def _watches(self) -> ExitStack:
+        settings = self._settings
+        with ExitStack() as stack:
+            kubelet = (settings.device_plugin_dir, settings.plugin_registry_dir)
+            stack.enter_context(watch.directories(kubelet, self._registrar.wake))
+            # a ConfigMap is swapped by a link beside the file, an editor renames over it: both show in its directory
+            stack.enter_context(watch.directories([settings.config.parent], self._wake.set))
+            if settings.root == Path("/"):
+                stack.enter_context(watch.uevents(self._wake.set))
+                stack.enter_context(watch.link_events(self._wake.set))
+            return stack.pop_all()
+
+    async def _glance(self) -> NoReturn:
+        """Wake when something changed that has no event, or whose event was lost.
+
+        The first glance always wakes: what changed between it and the first scan would else go unnoticed.
+        """
+        before: glance.Glance = ()
         while True:
-            pause_s: float | None = interval_s
+            await asyncio.sleep(GLANCE_S)
+            look = partial(
+                glance.glance, self._settings.root, self._reconciler.readable_devices(), [self._settings.config]
+            )
             try:
-                inventory = await self._scan_worker.call("scan of the host", lambda: scan.scan(self._settings.root))
+                now = await self._glance_worker.call("glance at the host", look)
             except HostError as err:
-                if str(err) != failed:
-                    logger.warning("host can't be read, the last lists stay", extra={"why": str(err)})
-                failed, pause_s = str(err), RETRY_S
-            else:
-                failed = ""
-                self._publish(
-                    View(inventory=inventory, pools=pools.build(self._config, inventory, self._published())), group
-                )
-            await self._wait_for_wake(pause_s)
-
-    def _published(self) -> Mapping[str, Pool]:
-        return {name: latest.value for name, latest in self._latest.items()}
-
-    def _publish(self, view: View, group: asyncio.TaskGroup) -> None:
-        for change in changes(self._view, view):
-            logger.log(change.severity.value, change.event, extra=dict(change.fields))
-        self._view = view
-        for pool in view.pools:
-            if pool.resource in self._latest:
-                self._latest[pool.resource].set(pool)
-                continue
-            # only now: the kubelet never gets a list from before the first scan (K8)
-            latest = self._latest[pool.resource] = Latest(pool)
-            group.create_task(self._registrar.keep_registered(pool.resource, latest), name=f"registrar {pool.resource}")
-
-    async def _wait_for_wake(self, pause_s: float | None) -> None:
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._woken.wait()
-        except TimeoutError:
-            return
-        self._woken.clear()
+                now = (str(err),)
+            if now != before:
+                self._wake.set()
+            before = now
 
     async def _check(self, nodes: tuple[CharNode, ...]) -> Mapping[str, Problem]:
         def look() -> dict[str, Problem]:

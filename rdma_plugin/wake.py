@@ -16,7 +16,10 @@ LATEST_S = 1.0
 class Wake:
     """One flag that wakes one waiter; used on one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet_s: float = QUIET_S, latest_s: float = LATEST_S) -> None:
+        """A burst is over after `quiet_s` seconds without a call, and waited for no longer than `latest_s`."""
+        self._quiet_s = quiet_s
+        self._latest_s = latest_s
         self._event = asyncio.Event()
 
     def set(self) -> None:
@@ -28,10 +31,10 @@ class Wake:
         if not await self._within(pause_s):
             return False
         loop = asyncio.get_running_loop()
-        latest = loop.time() + LATEST_S
+        latest = loop.time() + self._latest_s
         while True:
             self._event.clear()
-            left_s = min(QUIET_S, latest - loop.time())
+            left_s = min(self._quiet_s, latest - loop.time())
             if left_s <= 0 or not await self._within(left_s):
                 return True
 

@@ -20,6 +20,7 @@ _GUID = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){3}")
 _LINKS = {"InfiniBand": LinkType.INFINIBAND, "Ethernet": LinkType.ETHER, "Unknown": LinkType.UNKNOWN}
 _STATES = {state.value: state for state in PortState}
 _INTERFACE = re.compile(r"(?!\.{1,2}$)[^/\s\0]{1,15}")
+_MAX_PORT = 65_535
 _NATURAL = re.compile(r"(\d+)")
 _LINK_WORDS = {
     "infiniband": LinkType.INFINIBAND,
@@ -104,3 +105,12 @@ def netns_mode(text: str) -> NetnsMode | None:
 def interface_name(text: str) -> str | None:
     """Read a network interface's name; None for what the kernel wouldn't take as one (net/core/dev.c, dev_valid_name)."""
     return text if _INTERFACE.fullmatch(text) else None
+
+
+def host_port(text: str) -> tuple[str, int] | None:
+    """Read `127.0.0.1:8081` or `[::1]:8081`; port 0 lets the system choose."""
+    host, _, digits = text.rpartition(":")
+    port = decimal(digits)
+    if not host or port is None or port > _MAX_PORT:
+        return None
+    return host.removeprefix("[").removesuffix("]"), port

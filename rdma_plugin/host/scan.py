@@ -23,8 +23,13 @@ T = TypeVar("T")
 _CLASS = "class/infiniband"
 
 
-def scan(root: Path) -> Inventory:
+def scan(
+    root: Path, *, leave_out: Collection[str] = (), on_device: Callable[[str], object] = lambda _: None
+) -> Inventory:
     """Read the host below `root`.
+
+    Of the devices in `leave_out` only the path is told, because their files are known to hang. `on_device` is called
+    with a device's name before its files are read, in the calling thread.
 
     Raises:
         HostError: `<root>/sys` can't be listed.
@@ -34,7 +39,10 @@ def scan(root: Path) -> Inventory:
     except (OSError, ValueError) as error:
         hint = "mount the host's /sys there or give another --root"
         raise HostError(f"{root / 'sys'} can't be listed: {files.reason(error)}; {hint}") from error
-    return settled(lambda: files.names(top, files.resolve(top, _CLASS)), lambda names: _pass(root, top, names))
+    return settled(
+        lambda: files.names(top, files.resolve(top, _CLASS)),
+        lambda names: _pass(root, top, names, leave_out, on_device),
+    )
 
 
 def settled(list_names: Callable[[], tuple[str, ...]], read: Callable[[tuple[str, ...]], T]) -> T:
@@ -45,7 +53,13 @@ def settled(list_names: Callable[[], tuple[str, ...]], read: Callable[[tuple[str
     return found if later == names else read(later)
 
 
-def _pass(root: Path, top: str, names: tuple[str, ...]) -> Inventory:
+def _pass(
+    root: Path,
+    top: str,
+    names: tuple[str, ...],
+    leave_out: Collection[str],
+    on_device: Callable[[str], object],
+) -> Inventory:
     paths, problems = _paths(top, names)
     is_host = root.resolve() == Path("/") and bool(paths)
     virtual = [name for name, path in paths.items() if sysfs.identify(name, path).is_virtual]
@@ -64,8 +78,15 @@ def _pass(root: Path, top: str, names: tuple[str, ...]) -> Inventory:
     rdma_cm = chars.read_rdma_cm(root, top)
     netns_mode = _netns_mode(top, is_host=is_host)
     problems += [*char_problems, *_node_problems(around, paths, rdma_cm, netns_mode)]
+    devices = []
+    for name, path in paths.items():
+        if name in leave_out:
+            devices.append(sysfs.identify(name, path))
+            continue
+        on_device(name)
+        devices.append(read_device(around, name, path))
     return Inventory(
-        devices=tuple(read_device(around, name, path) for name, path in paths.items()),
+        devices=tuple(devices),
         rdma_cm=rdma_cm,
         netns_mode=netns_mode,
         problems=tuple(sorted(set(problems))),

@@ -21,6 +21,15 @@ MAX_LEFT_BEHIND = 4
 _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
+class LateError(HostError):
+    """A call passed its deadline; its thread is left behind."""
+
+    def __init__(self, text: str, thread: threading.Thread) -> None:
+        """`thread` ends when, and if, the call returns."""
+        self.thread = thread
+        super().__init__(text)
+
+
 class Worker:
     """Runs functions one at a time in a thread of its own; used from one event loop."""
 
@@ -29,7 +38,7 @@ class Worker:
         self._name = name
         self._hint = hint
         self._deadline_s = deadline_s
-        self._jobs: queue.SimpleQueue[_Job | None] | None = None
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._left_behind: set[threading.Thread] = set()
         self._thread: threading.Thread | None = None
         self._turn = asyncio.Lock()
@@ -38,43 +47,43 @@ class Worker:
         """Return `function()`; `what` names the work in the error.
 
         Raises:
-            HostError: the deadline passed, or too many earlier calls still hang.
+            LateError: the deadline passed.
+            HostError: too many earlier calls still hang.
         """
         async with self._turn:
             self._left_behind = {thread for thread in self._left_behind if thread.is_alive()}
             if len(self._left_behind) >= MAX_LEFT_BEHIND:
                 raise HostError(f"{what}: not tried, {len(self._left_behind)} earlier calls still hang; {self._hint}")
             future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-            jobs = self._start()
-            jobs.put((function, future))
+            thread = self._start()
+            self._jobs.put((function, future))
             try:
                 async with asyncio.timeout(self._deadline_s):
                     return await future
             except TimeoutError:
-                self._abandon(jobs)
-                raise HostError(f"{what}: no answer within {self._deadline_s:g} s; {self._hint}") from None
+                self._abandon(thread)
+                raise LateError(f"{what}: no answer within {self._deadline_s:g} s; {self._hint}", thread) from None
             except asyncio.CancelledError:
-                self._abandon(jobs)
+                self._abandon(thread)
                 raise
 
-    def _start(self) -> "queue.SimpleQueue[_Job | None]":
-        if self._jobs is None:
+    def _start(self) -> threading.Thread:
+        if self._thread is None:
             self._jobs = queue.SimpleQueue()
             self._thread = threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True)
             self._thread.start()
-        return self._jobs
+        return self._thread
 
-    def _abandon(self, jobs: "queue.SimpleQueue[_Job | None]") -> None:
-        jobs.put(None)  # the thread ends when, and if, the read returns
-        if self._thread is not None:
-            self._left_behind.add(self._thread)
-        self._jobs = self._thread = None
+    def _abandon(self, thread: threading.Thread) -> None:
+        self._jobs.put(None)  # the thread ends when, and if, the call returns
+        self._left_behind.add(thread)
+        self._thread = None
 
     def close(self) -> None:
         """Let the thread end once it is idle; calls after this start a new one."""
-        if self._jobs is not None:
+        if self._thread is not None:
             self._jobs.put(None)
-        self._jobs = self._thread = None
+        self._thread = None
 
 
 def _work(jobs: "queue.SimpleQueue[_Job | None]") -> None:

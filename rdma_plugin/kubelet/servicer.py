@@ -76,7 +76,9 @@ class DevicePlugin(rpc.DevicePluginServicer):
             unusable = await self._unusable(pool)
             answers = [allocation.allocate(pool, slot_ids, unusable) for slot_ids in requests]
         except Exception as err:  # noqa: BLE001 - the edge: an escaped error would reach the pod's status as a class name
+            self._session.refusals += 1
             await _refuse(context, pool.resource, err)
+        self._session.allocations += 1
         response = pb.AllocateResponse(container_responses=[messages.container_answer(answer) for answer in answers])
         logger.info(
             "allocated",

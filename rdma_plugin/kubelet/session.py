@@ -41,6 +41,10 @@ class Session:
         """When the kubelet accepted the registration, monotonic seconds."""
         self.refusal: str | None = None
         """The kubelet's own words when it refused."""
+        self.allocations = 0
+        """Allocate calls that got an answer."""
+        self.refusals = 0
+        """Allocate calls that got an error."""
         self.last_call: Call | None = None
         self.last_call_at: str | None = None
         """ISO 8601, UTC."""

@@ -109,3 +109,21 @@ def test_natural_order_takes_any_names(names: list[str]) -> None:
 def test_no_text_raises(read: Callable[[str], object], text: str) -> None:
     """Whatever the text, a reader returns a value or None."""
     read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8081", ("127.0.0.1", 8081)),
+        ("[::1]:0", ("::1", 0)),
+        ("localhost:65535", ("localhost", 65535)),
+        (":8081", None),
+        ("8081", None),
+        ("a:65536", None),
+        ("a:-1", None),
+        ("", None),
+    ],
+)
+def test_host_port(text: str, address: tuple[str, int] | None) -> None:
+    """An address needs both parts; brackets of IPv6 go."""
+    assert parse.host_port(text) == address

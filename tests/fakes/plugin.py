@@ -39,9 +39,9 @@ class PluginProcess:
     """`rdma-plugin run` as a context manager: started on entering, ended by SIGTERM on leaving."""
 
     def __init__(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
-        """`arguments` follow `run`; log lines are asked for as JSON."""
+        """`arguments` follow `run`; log lines are asked for as JSON, and no HTTP server unless `arguments` or `env` say so."""
         self._command = [sys.executable, "-m", "rdma_plugin", "run", "--log-format", "json", *arguments]
-        self._env = {**os.environ, **(env or {})}
+        self._env = {**os.environ, "RDMA_PLUGIN_HTTP_ADDRESS": "", **(env or {})}
         self._lines: list[Line] = []
         self._raw: list[str] = []
         self._arrived = threading.Condition()
@@ -85,10 +85,10 @@ class PluginProcess:
         with self._arrived:
             return "\n".join(self._raw)
 
-    def wait_line(self, wanted: Callable[[Line], object], deadline_s: float = 10) -> Line:
-        """Return the first log line that `wanted` accepts, be it written already or to come."""
+    def wait_line(self, wanted: Callable[[Line], object], deadline_s: float = 10, after: int = 0) -> Line:
+        """Return the first log line that `wanted` accepts, be it written already or to come; skip the first `after`."""
         end = time.monotonic() + deadline_s
-        seen = 0
+        seen = after
         with self._arrived:
             while True:
                 for line in self._lines[seen:]:

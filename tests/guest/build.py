@@ -2,7 +2,7 @@
 """Make what `guest.py` boots: `python -m tests.guest.build` prints the folder it lies in.
 
 In: the packages of this machine's own Debian suite. Out, in one folder of the cache: `vmlinux` and `initramfs` of its
-stock kernel, `lib/modules` with the modules named below, `kernel` (its version), and `root`, into which the packages
+stock kernel, `lib/modules` with the modules named below, `version`, and `root`, into which the packages
 are unpacked whose programs this machine lacks. Nothing is installed; root is needed only to read apt's package lists
 anew. Built once; later calls only print the folder. Progress goes to stderr.
 """
@@ -15,6 +15,7 @@ import platform
 import re
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -97,10 +98,13 @@ def check_needs(out: Path) -> None:
 
 def kernel_package() -> str:
     """The package that linux-image-amd64 stands for today, as `linux-image-6.1.0-57-amd64`."""
-    described = run(["apt-cache", "show", "--no-all-versions", "linux-image-amd64"], HERE)
+    asked = ["apt-cache", "show", "--no-all-versions", "linux-image-amd64"]
+    described = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
     found = re.search(r"^Depends:.*?\b(linux-image-\d\S*)", described, re.MULTILINE)
     if not found:
-        raise NeedsError("apt doesn't know linux-image-amd64 (is `main` of this Debian among its sources?)")
+        raise NeedsError(
+            "apt doesn't know linux-image-amd64: run `apt-get update` with Debian's main among its sources"
+        )
     return found[1]
 
 
@@ -128,9 +132,10 @@ def fetch(programs: Iterable[str], work: Path) -> str:
     """`download`, with apt's package lists read anew if it fails with those that are there."""
     try:
         return download(programs, work)
-    except NeedsError:
+    except NeedsError as err:
         if os.geteuid() != 0:
             raise
+        say(str(err))
     say("reading apt's package lists anew")
     run(["apt-get", "-qq", "update"], HERE)
     return download(programs, work)

@@ -32,7 +32,7 @@ cp /agent.py /bin/busybox /new/run/
 export PATH="$guest_path" LD_LIBRARY_PATH="$guest_libraries" HOME=/root LANG=C.UTF-8
 hostname guest 2> /dev/null || echo guest > /new/proc/sys/kernel/hostname
 # shellcheck disable=SC2016 # for the shell on the new root
-exec switch_root /new /bin/sh -c '
+exec /bin/busybox switch_root /new /bin/sh -c '
   ip link set lo up
   command -v modprobe > /proc/sys/kernel/modprobe # for what the kernel loads by itself
   cd "$guest_folder" && "$guest_python" -I /run/agent.py

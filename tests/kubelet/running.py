@@ -13,8 +13,9 @@ import pytest
 from rdma_plugin.core.model import CharKind, CharNode, Problem
 from rdma_plugin.core.pool import Member, Pool, Slot
 from rdma_plugin.host.worker import Worker
+from rdma_plugin.kubelet.lane import Contact
 from rdma_plugin.kubelet.mode import Mode
-from rdma_plugin.kubelet.registrar import Contact, Registrar
+from rdma_plugin.kubelet.registrar import Registrar
 from rdma_plugin.latest import Latest
 from tests.fakes.kubelet import FakeKubelet
 

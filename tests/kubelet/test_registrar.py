@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rdma_plugin.kubelet.lane import Contact
 from rdma_plugin.kubelet.mode import Mode
-from rdma_plugin.kubelet.registrar import Contact
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.stub_plugin import StubPlugin
 from tests.kubelet.running import RESOURCE, events, is_ready, off_loop, our_sockets, plugin, pool
