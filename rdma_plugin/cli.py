@@ -7,6 +7,7 @@ Every flag is also an environment variable `RDMA_PLUGIN_…`. Exit codes: 0 done
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,12 +27,12 @@ from rdma_plugin.core.config import Config
 from rdma_plugin.core.errors import ConfigError, HostError, RdmaPluginError
 from rdma_plugin.host import config_file, scan
 from rdma_plugin.kubelet.mode import Mode
+from rdma_plugin.options import CONFIG_PATHS, ConfigOption, FormatOption, JsonOption, LevelOption, RootOption
 
-CONFIG_PATHS: Final = (Path("/etc/rdma-plugin/config.json"), Path("/k8s-rdma-shared-dev-plugin/config.json"))
-"""Where the configuration is looked for; the second is the path of Mellanox/k8s-rdma-shared-dev-plugin."""
 EXIT_FAILED: Final = 1
 EXIT_CONFIG: Final = 2
 
+logger = logging.getLogger(__name__)
 app = typer.Typer(
     name="rdma-plugin",
     help="Share a node's RDMA devices (HCAs) between pods, and say why each one is in or out.",
@@ -41,32 +42,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-RootOption = Annotated[
-    Path,
-    typer.Option(
-        "--root", envvar="RDMA_PLUGIN_ROOT", metavar="DIR", help="Directory that holds the node's sys and dev."
-    ),
-]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        envvar="RDMA_PLUGIN_CONFIG",
-        metavar="FILE",
-        help=f"Configuration; default {CONFIG_PATHS[0]}, or {CONFIG_PATHS[1]} where only that exists.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-LevelOption = Annotated[
-    log.LogLevel, typer.Option("--log-level", envvar="RDMA_PLUGIN_LOG_LEVEL", help="Least serious log line.")
-]
-FormatOption = Annotated[
-    log.LogFormat,
-    typer.Option(
-        "--log-format", envvar="RDMA_PLUGIN_LOG_FORMAT", help="Log lines: auto is text at a terminal, else JSON."
-    ),
-]
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - the shape that typer wants
@@ -141,7 +116,13 @@ def run(  # noqa: PLR0913 - one parameter for each flag
     async def serve() -> None:
         await Daemon(settings, loaded, text).run()
 
-    asyncio.run(serve())
+    try:
+        asyncio.run(serve())
+    except ExceptionGroup as group:
+        for err in group.exceptions:
+            traceback = None if isinstance(err, RdmaPluginError) else err
+            logger.critical("ending, because a part failed", extra={"why": str(err)}, exc_info=traceback)
+        raise typer.Exit(EXIT_FAILED) from group
 
 
 @app.command()

@@ -141,8 +141,12 @@ class Daemon:
         """Wake when something changed that has no event, or whose event was lost.
 
         The first glance always wakes: what changed between it and the first scan would else go unnoticed.
+
+        Raises:
+            HostError: the char nodes can never be seen again from here.
         """
         before: glance.Glance = ()
+        nodes = self._settings.root / "dev" / "infiniband"
         while True:
             await asyncio.sleep(GLANCE_S)
             look = partial(
@@ -150,8 +154,14 @@ class Daemon:
             )
             try:
                 now = await self._glance_worker.call("glance at the host", look)
+                is_orphan = await self._glance_worker.call("look at /dev/infiniband", partial(glance.is_orphan, nodes))
             except HostError as err:
-                now = (str(err),)
+                now, is_orphan = (str(err),), False
+            if is_orphan:
+                raise HostError(
+                    f"{nodes} was removed and made anew on the host, and this container still has the old directory: "
+                    "ending, so that the kubelet starts the container again with the new one"
+                )
             if now != before:
                 self._wake.set()
             before = now

@@ -30,6 +30,18 @@ def glance(root: Path, devices: Iterable[RdmaDevice], others: Iterable[Path]) ->
     return (names, ports, nodes, mode, *(identity(path) for path in others))
 
 
+def is_orphan(directory: Path) -> bool:
+    """Return whether a directory is there but has been removed from its parent.
+
+    The kernel removes the /dev/infiniband that it made when the last node goes, and makes a new one for the next node
+    (drivers/base/devtmpfs.c); a container that has mounted the old one never sees the new.
+    """
+    try:
+        return directory.stat().st_nlink == 0
+    except OSError:
+        return False
+
+
 def identity(path: Path) -> tuple[int, ...]:
     """Return what changes when a file is written or replaced, links followed; empty if it can't be looked at."""
     try:

@@ -6,6 +6,8 @@ The events themselves are proved on a real kernel (tests/guest).
 """
 
 import json
+import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -164,3 +166,21 @@ def test_steady_node_logs_nothing(fake: FakeKubelet, dgx: Path, tmp_path: Path) 
             process.process.send_signal(signal.SIGHUP)
             process.wait_line(lambda line: line["event"] == "looking again", after=seen)
         assert {line["level"] for line in process.lines[count:]} == {"debug"}
+
+
+def test_directory_of_the_nodes_that_was_made_anew(fake: FakeKubelet, dgx: Path, config: Path) -> None:
+    """A container that has the removed /dev/infiniband mounted ends with 1 and one line, to be started with the new one."""
+    real = dgx / "dev/infiniband"
+    kept = dgx / "dev/kept"
+    real.rename(kept)
+    handle = os.open(kept, os.O_PATH)
+    real.symlink_to(f"/proc/{os.getpid()}/fd/{handle}")
+    try:
+        with start(fake, dgx, config) as process:
+            fake.wait_slots(RESOURCE, 200)
+            shutil.rmtree(kept)
+            assert process.wait() == 1
+            assert "made anew" in process.lines[-1]["why"]
+            assert "Traceback" not in process.text
+    finally:
+        os.close(handle)
