@@ -10,7 +10,7 @@ CODE := rdma_plugin tests
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-kubelet check lint fmt types layers generated manifests proto schema lock image clean
+.PHONY: help setup demo test test-kubelet test-guest check lint fmt types layers generated manifests proto schema lock image clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: $(STAMP) ## Run the tests (no root; ARGS='-k name' passes options to pytes
 
 test-kubelet: $(STAMP) ## Run the kubelet cases against real kubelets (root; builds them the first time, about 15 min)
 	@tests/rig/run.sh $(BIN)/python -m pytest -q -m real_kubelet $(ARGS)
+
+test-guest: $(STAMP) ## Follow a real kernel's RDMA devices in an emulated machine (about 3 min; root only to install)
+	@$(BIN)/python -m tests.guest.run $(BIN)/python -m pytest -q -p no:cacheprovider -m guest $(ARGS) tests/guest
 
 check: lint types layers generated manifests ## All static checks
 

@@ -9,6 +9,7 @@ serves dead sockets (K5).
 import asyncio
 import logging
 import signal
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from rdma_plugin.core.config import Config
 from rdma_plugin.core.errors import HostError
 from rdma_plugin.core.model import CharNode, Problem
 from rdma_plugin.core.status import Link, Status
-from rdma_plugin.host import chars, glance, watch
+from rdma_plugin.host import chars, glance, netlink, watch
 from rdma_plugin.host.worker import Worker
 from rdma_plugin.kubelet.mode import Mode
 from rdma_plugin.kubelet.registrar import Registrar
@@ -135,6 +136,7 @@ class Daemon:
             if settings.root == Path("/"):
                 stack.enter_context(watch.uevents(self._wake.set))
                 stack.enter_context(watch.link_events(self._wake.set))
+                threading.Thread(target=netlink.prepare, name="import", daemon=True).start()
             return stack.pop_all()
 
     async def _glance(self) -> NoReturn:

@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 import time
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 PORT = "vport*p*"
 """There is only one in the guest; its numbers depend on what other virtio devices there are."""
@@ -24,12 +24,14 @@ READ_BYTES = 1 << 16
 TIMED_OUT = 124
 
 
-def send(port: BinaryIO, **message: object) -> None:
-    """Write one message."""
-    port.write(json.dumps(message).encode() + b"\n")
+def send(port: FileIO, **message: object) -> None:
+    """Write one message; the driver takes at most 32 KiB at a time."""
+    data = json.dumps(message).encode() + b"\n"
+    while data:
+        data = data[port.write(data) :]
 
 
-def follow(process: "subprocess.Popen[bytes]", end: float, port: BinaryIO) -> bool:
+def follow(process: "subprocess.Popen[bytes]", end: float, port: FileIO) -> bool:
     """Send what the process writes until it ends; False if it has not by `end`.
 
     A child that it left behind may keep the pipe open, so the process's own end counts, not the pipe's.
@@ -41,7 +43,7 @@ def follow(process: "subprocess.Popen[bytes]", end: float, port: BinaryIO) -> bo
         selector.register(pidfd, selectors.EVENT_READ)
         while True:
             ready = selector.select(max(0.0, end - time.monotonic()))
-            if not ready:
+            if not ready or time.monotonic() > end:  # or: one that writes faster than the host reads never pauses
                 os.close(pidfd)
                 return False
             files = [key.fileobj for key, _ in ready]
@@ -56,7 +58,7 @@ def follow(process: "subprocess.Popen[bytes]", end: float, port: BinaryIO) -> bo
                 return True
 
 
-def run(command: str, deadline_s: float, port: BinaryIO) -> int:
+def run(command: str, deadline_s: float, port: FileIO) -> int:
     """Run a shell command; returns its status, 128 + n if signal n ended it."""
     process = subprocess.Popen(
         ["/bin/sh", "-c", command],
