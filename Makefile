@@ -10,7 +10,7 @@ CODE := rdma_plugin tests
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-kubelet test-guest check lint fmt types layers generated manifests proto schema lock image clean
+.PHONY: help setup demo test test-kubelet test-guest soak fuzz bench check lint fmt types layers generated manifests proto schema lock image clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,15 @@ test-kubelet: $(STAMP) ## Run the kubelet cases against real kubelets (root; bui
 
 test-guest: $(STAMP) ## Follow a real kernel's RDMA devices in an emulated machine (about 3 min; root only to install)
 	@$(BIN)/python -m tests.guest.run $(BIN)/python -m pytest -q -p no:cacheprovider -m guest $(ARGS) tests/guest
+
+soak: $(STAMP) ## Faults and storms at length: RDMA_PLUGIN_SOAK kubelet restarts (1000, about 40 min) and the rest in proportion
+	@RDMA_PLUGIN_SOAK=$${RDMA_PLUGIN_SOAK:-1000} $(BIN)/python -m pytest -q -s tests/soak $(ARGS)
+
+fuzz: $(STAMP) ## Inputs by chance at length: RDMA_PLUGIN_FUZZ of hypothesis (13000) and 80 times as many plain ones
+	@RDMA_PLUGIN_FUZZ=$${RDMA_PLUGIN_FUZZ:-13000} $(BIN)/python -m pytest -q tests/fuzz $(ARGS)
+
+bench: $(STAMP) ## Print the table of docs/performance.md for this machine (about 4 min)
+	@$(BIN)/python -m tests.bench.bench $(ARGS)
 
 check: lint types layers generated manifests ## All static checks
 

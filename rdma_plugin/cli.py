@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `rdma-plugin run | discover | explain | check-config`.
+"""The commands: `rdma-plugin run | discover | explain | check-config`.
 
 Every flag is also an environment variable `RDMA_PLUGIN_…`. Exit codes: 0 done or asked to stop, 1 failed,
-2 configuration or command line. This is the only module that reads the environment or ends the process.
+2 configuration or command line. Only this module and `__main__` read the environment or end the process.
 """
 
 import asyncio
 import json
 import logging
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 import typer
 
@@ -24,8 +23,10 @@ from rdma_plugin.core import parse
 from rdma_plugin.core import pools as pools_module
 from rdma_plugin.core import suggest as suggest_module
 from rdma_plugin.core.config import Config
-from rdma_plugin.core.errors import ConfigError, HostError, RdmaPluginError
-from rdma_plugin.host import config_file, scan
+from rdma_plugin.core.errors import HostError, RdmaPluginError
+from rdma_plugin.core.model import Inventory
+from rdma_plugin.host import config_file
+from rdma_plugin.host.look import Look
 from rdma_plugin.kubelet.mode import Mode
 from rdma_plugin.options import CONFIG_PATHS, ConfigOption, FormatOption, JsonOption, LevelOption, RootOption
 
@@ -69,15 +70,24 @@ def run(  # noqa: PLR0913 - one parameter for each flag
         Mode,
         typer.Option(
             envvar="RDMA_PLUGIN_REGISTRATION",
+            case_sensitive=False,
             help="How to reach the kubelet: kubelet.sock, the plugin watcher, or auto: kubelet.sock where it answers.",
         ),
     ] = Mode.AUTO,
     device_plugin_dir: Annotated[
-        Path, typer.Option(envvar="RDMA_PLUGIN_DEVICE_PLUGIN_DIR", metavar="DIR", help="Directory of kubelet.sock.")
+        Path,
+        typer.Option(
+            envvar="RDMA_PLUGIN_DEVICE_PLUGIN_DIR", metavar="DIR", readable=False, help="Directory of kubelet.sock."
+        ),
     ] = Path("/var/lib/kubelet/device-plugins"),
     plugin_registry_dir: Annotated[
         Path,
-        typer.Option(envvar="RDMA_PLUGIN_PLUGIN_REGISTRY_DIR", metavar="DIR", help="Directory of the plugin watcher."),
+        typer.Option(
+            envvar="RDMA_PLUGIN_PLUGIN_REGISTRY_DIR",
+            metavar="DIR",
+            readable=False,
+            help="Directory of the plugin watcher.",
+        ),
     ] = Path("/var/lib/kubelet/plugins_registry"),
     plugin_registry_host_path: Annotated[
         str | None,
@@ -100,6 +110,7 @@ def run(  # noqa: PLR0913 - one parameter for each flag
 ) -> None:
     """Serve the configured resources to the kubelet until asked to stop."""
     log.set_up(log_level, log_format)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines on stderr would stand between the JSON ones
     from rdma_plugin.daemon import Daemon, Settings  # noqa: PLC0415 - grpc costs memory that the other commands don't need
 
     file, text, loaded = _load(config)
@@ -136,7 +147,7 @@ def discover(
 ) -> None:
     """Show every RDMA device of the node."""
     log.set_up(log_level, log_format)
-    inventory = scan.scan(root)
+    inventory = _scan(root)
     if suggest:
         if not inventory.devices:
             raise HostError("the node has no RDMA device, so there is nothing to suggest; see `rdma-plugin discover`")
@@ -161,7 +172,7 @@ def explain(
     """Say what each resource would offer on this node, and why each device is in or out."""
     log.set_up(log_level, log_format)
     _, _, loaded = _load(config)
-    inventory = scan.scan(root)
+    inventory = _scan(root)
     pools = pools_module.build(loaded, inventory, {})
     if as_json:
         _print_json(explain_module.report(inventory, pools))
@@ -174,7 +185,7 @@ def explain(
 @app.command()
 def check_config(
     *,
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Configuration to check.")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", readable=False, help="Configuration to check.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of the configuration.")] = False,
     log_level: LevelOption = log.LogLevel.WARNING,
     log_format: FormatOption = log.LogFormat.AUTO,
@@ -189,6 +200,11 @@ def check_config(
         typer.echo(f"{resource.full_name}: valid, {resource.rdma_hca_max} slots")
         if resource.problem:
             typer.echo(f"  but {resource.problem.why}; {resource.problem.hint}")
+
+
+def _scan(root: Path) -> Inventory:
+    """Look at the host once; a device that hangs costs itself only (H5)."""
+    return asyncio.run(Look(root).scan())
 
 
 def _load(path: Path | None) -> tuple[Path, bytes, Config]:
@@ -209,22 +225,3 @@ def _address(text: str) -> tuple[str, int] | None:
 
 def _print_json(document: Mapping[str, object]) -> None:
     typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-
-
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and end the process; errors are one readable message and an exit code, never a traceback.
-
-    `arguments` are those of the process if None.
-    """
-    try:
-        app(args=arguments)
-    except ConfigError as err:
-        print(err, file=sys.stderr)  # noqa: T201 - this is the command line's own output
-        sys.exit(EXIT_CONFIG)
-    except RdmaPluginError as err:
-        print(err, file=sys.stderr)  # noqa: T201 - this is the command line's own output
-        sys.exit(EXIT_FAILED)
-    except BrokenPipeError:  # `rdma-plugin explain | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
-    sys.exit(0)

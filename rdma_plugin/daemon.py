@@ -84,16 +84,19 @@ class Daemon:
         )
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT; SIGHUP reads the configuration and looks at the node again at once.
+        """Work until SIGTERM, SIGINT or SIGQUIT; SIGHUP reads the configuration and looks at the node again at once.
 
         Raises:
             ExceptionGroup: a task died; the process must end with it.
         """
         loop = asyncio.get_running_loop()
         stopped = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             loop.add_signal_handler(number, stopped.set)
         loop.add_signal_handler(signal.SIGHUP, self._wake.set)
+        settings = self._settings
+        fields = {"version": rdma_plugin.__version__, "config": str(settings.config), "root": str(settings.root)}
+        logger.info("starting", extra=fields | {"registration": settings.registration.value})
         try:
             with self._watches():
                 async with asyncio.TaskGroup() as group:
@@ -173,7 +176,10 @@ class Daemon:
             found = {node.path: chars.check(self._settings.root, node) for node in nodes}
             return {path: problem for path, problem in found.items() if problem}
 
-        return await self._check_worker.call("look at /dev/infiniband", look)
+        unusable = await self._check_worker.call("look at /dev/infiniband", look)
+        if unusable:
+            self._wake.set()  # the last look at the host is out of date
+        return unusable
 
 
 async def _raise_when(stopped: asyncio.Event) -> NoReturn:

@@ -34,8 +34,9 @@ class LogLevel(StrEnum):
 def set_up(level: LogLevel, log_format: LogFormat, stream: TextIO | None = None) -> None:
     """Send this process's log lines to `stream` (None: stderr)."""
     stream = stream or sys.stderr
-    is_text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and stream.isatty())
-    handler = logging.StreamHandler(stream)
+    is_terminal = stream is not None and stream.isatty()  # None where the caller has closed it
+    is_text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and is_terminal)
+    handler: logging.Handler = logging.StreamHandler(stream) if stream is not None else logging.NullHandler()
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for noisy in ("watchdog", "pyroute2", "asyncio"):

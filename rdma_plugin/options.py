@@ -14,7 +14,11 @@ CONFIG_PATHS: Final = (Path("/etc/rdma-plugin/config.json"), Path("/k8s-rdma-sha
 RootOption = Annotated[
     Path,
     typer.Option(
-        "--root", envvar="RDMA_PLUGIN_ROOT", metavar="DIR", help="Directory that holds the node's sys and dev."
+        "--root",
+        envvar="RDMA_PLUGIN_ROOT",
+        metavar="DIR",
+        readable=False,
+        help="Directory that holds the node's sys and dev.",
     ),
 ]
 ConfigOption = Annotated[
@@ -23,16 +27,21 @@ ConfigOption = Annotated[
         "--config",
         envvar="RDMA_PLUGIN_CONFIG",
         metavar="FILE",
+        readable=False,  # config_file says it better
         help=f"Configuration; default {CONFIG_PATHS[0]}, or {CONFIG_PATHS[1]} where only that exists.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LevelOption = Annotated[
-    log.LogLevel, typer.Option("--log-level", envvar="RDMA_PLUGIN_LOG_LEVEL", help="Least serious log line.")
+    log.LogLevel,
+    typer.Option("--log-level", envvar="RDMA_PLUGIN_LOG_LEVEL", help="Least serious log line.", case_sensitive=False),
 ]
 FormatOption = Annotated[
     log.LogFormat,
     typer.Option(
-        "--log-format", envvar="RDMA_PLUGIN_LOG_FORMAT", help="Log lines: auto is text at a terminal, else JSON."
+        "--log-format",
+        envvar="RDMA_PLUGIN_LOG_FORMAT",
+        case_sensitive=False,
+        help="Log lines: auto is text at a terminal, else JSON.",
     ),
 ]

@@ -8,18 +8,29 @@ import sys
 from collections.abc import Iterable
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from rdma_plugin.core.model import Inventory, Problem, RdmaDevice
 from rdma_plugin.core.pool import Pool
 
+_COLUMNS = (
+    *("DEVICE", "PCI ADDRESS", "ID", "DRIVER", "INTERFACES", "LINK", "STATE", "GBIT/S", "NUMA", "NEAREST GPU"),
+    *("CHAR DEVICES", "NOTE"),
+)
 _UNBOUNDED = 400
 """Columns when the output is no terminal: a file or a pipe wants whole lines."""
 
 
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _UNBOUNDED, highlight=False, markup=False, emoji=False)
+    return Console(
+        width=None if sys.stdout is not None and sys.stdout.isatty() else _UNBOUNDED,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def _table(*columns: str) -> Table:
@@ -35,25 +46,34 @@ def discovery(inventory: Inventory) -> None:
     if not inventory.devices:
         console.print("No RDMA device.")
     else:
-        table = _table(
-            "DEVICE",
-            "PCI ADDRESS",
-            "ID",
-            "DRIVER",
-            "INTERFACES",
-            "LINK",
-            "STATE",
-            "GBIT/S",
-            "NUMA",
-            "NEAREST GPU",
-            "CHAR DEVICES",
-            "NOTE",
-        )
-        for device in inventory.devices:
-            table.add_row(*(Text(cell) for cell in _cells(device)))
-        console.print(table)
-        console.print(Text(f"rdma_cm: {_rdma_cm(inventory)}    netns mode: {inventory.netns_mode or 'unknown'}"))
+        rows = [_cells(device) for device in inventory.devices]
+        table = _table(*_COLUMNS)
+        for row in rows:
+            table.add_row(*map(_text, row))
+        if Measurement.get(console, console.options.update(width=_UNBOUNDED), table).maximum <= console.width:
+            console.print(table)
+        else:
+            _cards(console, rows)
+        console.print(_text(f"rdma_cm: {_rdma_cm(inventory)}    netns mode: {inventory.netns_mode or 'unknown'}"))
     _problems(console, (*inventory.problems, *(problem for device in inventory.devices for problem in device.problems)))
+
+
+def _cards(console: Console, rows: Iterable[tuple[str, ...]]) -> None:
+    """Print a few lines for each device, where the terminal is too narrow for a table."""
+    for name, *cells in rows:
+        console.print(_text(name, "bold"))
+        facts = [
+            f"{column.lower()} {cell}"
+            for column, cell in zip(_COLUMNS[1:], cells, strict=True)
+            if cell not in ("", "-")
+        ]
+        console.print(Padding(_text(", ".join(facts)), (0, 0, 0, 2)))
+
+
+def _text(cell: str, style: str = "") -> Text:
+    """Return text without anything that a terminal would obey: the kernel allows nearly every byte in a name."""
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in cell)
+    return Text(shown, style=style)
 
 
 def _rdma_cm(inventory: Inventory) -> str:
@@ -104,18 +124,18 @@ def explanation(pools: Iterable[Pool], problems: Iterable[Problem]) -> None:
     console = _console()
     for pool in pools:
         health = "" if pool.healthy == len(pool.slots) else f", {pool.healthy} healthy"
-        console.print(Text(f"{pool.resource}: {len(pool.slots)} slots{health}", style="bold"))
-        console.print(Text(f"  why: {pool.reason}"))
+        console.print(_text(f"{pool.resource}: {len(pool.slots)} slots{health}", "bold"))
+        console.print(_text(f"  why: {pool.reason}"))
         if pool.hint:
-            console.print(Text(f"  do:  {pool.hint}", style="yellow"))
+            console.print(_text(f"  do:  {pool.hint}", "yellow"))
         if pool.verdicts:
             table = _table("  DEVICE", "", "REASON")
             for verdict in pool.verdicts:
                 style = "green" if verdict.selected else ""
                 table.add_row(
-                    Text(f"  {verdict.device}"),
-                    Text("in" if verdict.selected else "out", style=style),
-                    Text(verdict.reason),
+                    _text(f"  {verdict.device}"),
+                    _text("in" if verdict.selected else "out", style),
+                    _text(verdict.reason),
                 )
             console.print(table)
         console.print()
@@ -125,6 +145,7 @@ def explanation(pools: Iterable[Pool], problems: Iterable[Problem]) -> None:
 def _problems(console: Console, problems: Iterable[Problem]) -> None:
     unique = sorted(set(problems))
     if unique:
-        console.print(Text("Problems", style="bold"))
+        console.print(_text("Problems", "bold"))
     for problem in unique:
-        console.print(Text(f"  {problem.what}\n    why: {problem.why}\n    do:  {problem.hint}"))
+        for line in (f"  {problem.what}", f"    why: {problem.why}", f"    do:  {problem.hint}"):
+            console.print(_text(line))

@@ -7,9 +7,13 @@ Pure and quick: an Allocate call never waits for discovery. What the nodes are a
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rdma_plugin.core import parse
 from rdma_plugin.core.errors import AllocationError, AllocationKind
 from rdma_plugin.core.model import CharKind, CharNode, Problem
 from rdma_plugin.core.pool import Pool, sort_nodes
+
+_SHOWN_CHARACTERS = 40
+"""Of an unknown id: gRPC's header that holds the text is bounded, and so is a pod's status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +38,11 @@ def allocate(pool: Pool, slot_ids: Iterable[str], unusable: Mapping[str, Problem
         AllocationError: a slot id that the pool doesn't have, or no HCA that could be opened.
     """
     ids = list(slot_ids)
-    known = {slot.id for slot in pool.slots}
-    unknown = sorted({slot_id for slot_id in ids if slot_id not in known})
+    unknown = sorted({slot_id for slot_id in ids if not _has_slot(pool, slot_id)})
     if unknown:
-        have = f"{len(known)} slots, 0 to {len(known) - 1}" if known else f"no slots: {pool.reason}"
-        text = f"{pool.resource} has no slot {', '.join(unknown[:5])}; it has {have}"
+        have = f"{len(pool.slots)} slots, 0 to {len(pool.slots) - 1}" if pool.slots else f"no slots: {pool.reason}"
+        shown = ", ".join(slot_id[:_SHOWN_CHARACTERS] for slot_id in unknown[:5])
+        text = f"{pool.resource} has no slot {shown}; it has {have}"
         raise AllocationError(AllocationKind.UNKNOWN_SLOT, text)
     if not ids:
         return Allocation(nodes=(), env=(), devices=())
@@ -57,6 +61,12 @@ def allocate(pool: Pool, slot_ids: Iterable[str], unusable: Mapping[str, Problem
     if pool.sets_nccl_env:
         env["NCCL_IB_HCA"] = f"={names}"  # the leading = asks NCCL for exact names
     return Allocation(nodes=sort_nodes(nodes), env=tuple(sorted(env.items())), devices=tuple(devices))
+
+
+def _has_slot(pool: Pool, slot_id: str) -> bool:
+    """Return whether the pool has this slot; its id is its place in the list."""
+    place = parse.decimal(slot_id)
+    return place is not None and place < len(pool.slots) and pool.slots[place].id == slot_id
 
 
 def _why_not(pool: Pool, unusable: Mapping[str, Problem]) -> str:

@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from rdma_plugin.core import pools as pools_module
+from rdma_plugin.core import together
 from rdma_plugin.core.model import Inventory, Problem, RdmaDevice
 from rdma_plugin.core.pool import Pool
 
@@ -55,7 +55,7 @@ def all_problems(inventory: Inventory, pools: tuple[Pool, ...]) -> tuple[Problem
     What is wrong with a device that no resource selects doesn't concern the operator of these resources (D1).
     """
     selected = {member.device for pool in pools for member in pool.members}
-    found = set(inventory.problems) | set(pools_module.overlaps(pools))
+    found = set(inventory.problems) | set(together.overlaps(pools))
     found |= {problem for device in inventory.devices if device.name in selected for problem in device.problems}
     found |= {problem for pool in pools for problem in pool.problems}
     return tuple(sorted(found))

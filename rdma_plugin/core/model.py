@@ -130,6 +130,8 @@ class CharNode:
     """From sysfs `dev`; None if unreadable."""
     minor: int | None
     """From sysfs `dev`; None if unreadable."""
+    ibdev: str | None = None
+    """The HCA that it belongs to, by sysfs `ibdev`; None for rdma_cm."""
     port: int | None = None
     """Port number for umad and issm; None for the others."""
     problem: Problem | None = None
@@ -155,6 +157,8 @@ class RdmaDevice:
     """The SF that holds the device; None if it hangs under the PCI function itself."""
     software: str | None = None
     """`rdma_rxe` or `siw` for a software device; None for hardware."""
+    is_sub_device: bool = False
+    """True for an ibdev without a uverbs device beside one that has it on the same function (ConnectX-8's `smi1`)."""
     is_virtual: bool = False
     """True if it lies below `devices/virtual`: in only where a resource names it (design.md, 3)."""
     ports: tuple[Port, ...] = ()

@@ -6,11 +6,11 @@ checkpoint and running pods refer to them. Only the configuration shrinks a list
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from rdma_plugin.core import parse, selectors
+from rdma_plugin.core import parse, selectors, together
 from rdma_plugin.core.config import Config, Resource
 from rdma_plugin.core.model import CharKind, Inventory, NetnsMode, Problem, RdmaDevice
 from rdma_plugin.core.pool import Member, Pool, Slot, sort_nodes
@@ -22,6 +22,8 @@ _MODULES = {
     CharKind.ISSM: "ib_umad",
     CharKind.RDMA_CM: "rdma_ucm",
 }
+MAX_LIST_BYTES = 3 * 1024 * 1024
+"""Kubelets up to 1.33 receive 4 MiB (N1); this leaves room."""
 _LOOK = "compare the selectors with `rdma-plugin discover`; `rdma-plugin explain` gives the reason for each device"
 
 
@@ -43,11 +45,11 @@ def build(config: Config, inventory: Inventory, previous: Mapping[str, Pool]) ->
     `previous` holds the pools published last, by resource name; empty at the start of the process.
     """
     pools = tuple(_build_one(resource, inventory, previous.get(resource.full_name)) for resource in config.config_list)
-    return tuple(_with_shared_problems(pool, pools) for pool in pools)
+    return together.with_shared_problems(pools)
 
 
 def _build_one(resource: Resource, inventory: Inventory, before: Pool | None) -> Pool:
-    verdicts = tuple(_verdict(resource, device, inventory) for device in inventory.devices)
+    verdicts = tuple(_verdict(resource, device) for device in inventory.devices)
     chosen = tuple(device for device, verdict in zip(inventory.devices, verdicts, strict=True) if verdict.selected)
     members = tuple(_member(resource, device) for device in chosen)
     wanted = resource.char_devices
@@ -69,16 +71,25 @@ def _build_one(resource: Resource, inventory: Inventory, before: Pool | None) ->
     numa_nodes: tuple[int, ...] = ()
     if resource.topology == "auto":
         numa_nodes = tuple(sorted({member.numa_node for member in members if member.numa_node is not None}))
+    if _list_bytes(count, numa_nodes) > MAX_LIST_BYTES:
+        problem = Problem(
+            what=f"{resource.full_name}: no NUMA hints",
+            why=f"with them, the list of {count} slots on {len(numa_nodes)} NUMA nodes is larger than older kubelets receive",
+            hint="lower rdmaHcaMax, or set `topology: off` to have it without this remark",
+        )
+        pool, numa_nodes = replace(pool, problems=tuple(sorted({*pool.problems, problem}))), ()
     slots = tuple(Slot(id=str(i), is_healthy=judgement.is_healthy, numa_nodes=numa_nodes) for i in range(count))
     return replace(pool, slots=slots, reason=judgement.reason, hint=judgement.hint)
 
 
-def _verdict(resource: Resource, device: RdmaDevice, inventory: Inventory) -> Verdict:
+def _list_bytes(count: int, numa_nodes: tuple[int, ...]) -> int:
+    """Return how long the encoded list may be at most: id, `Unhealthy`, and for each node a message with a number."""
+    return count * (2 + 2 + len(str(count)) + 11 + (2 + 5 * len(numa_nodes) if numa_nodes else 0))
+
+
+def _verdict(resource: Resource, device: RdmaDevice) -> Verdict:
     verdict = selectors.match(resource, device)
-    has_uverbs = any(node.kind is CharKind.UVERBS for node in device.char_nodes)
-    others_have = any(node.kind is CharKind.UVERBS for other in inventory.devices for node in other.char_nodes)
-    if verdict.selected and not has_uverbs and others_have:
-        # ConnectX-8's smi devices and the like: with ib_uverbs loaded they still have no uverbs device
+    if verdict.selected and device.is_sub_device:
         why = "matches, but has no uverbs device of its own (a management sub-device), so no pod could use it"
         return replace(verdict, selected=False, reason=why)
     return verdict
@@ -90,7 +101,7 @@ def _member(resource: Resource, device: RdmaDevice) -> Member:
     active = [port for port in device.ports if port.is_active]
     if not any(node.is_usable for node in uverbs):
         broken = next((node.problem for node in uverbs if node.problem), None)
-        is_healthy, reason = False, broken.why if broken else "it has no uverbs node; is ib_uverbs loaded?"
+        is_healthy, reason = False, broken.why if broken else "it has no uverbs device; is ib_uverbs loaded?"
     elif active:
         is_healthy, reason = True, f"port {active[0].number} is {active[0].state}"
     else:
@@ -149,7 +160,7 @@ def _why_nothing(verdicts: tuple[Verdict, ...], inventory: Inventory) -> _Judgem
     if any(head.startswith("ifNames") for head in heads) and netdevs:
         shown = ", ".join(netdevs[:12]) + (", …" if len(netdevs) > 12 else "")  # noqa: PLR2004 - as many as a line holds
         hint = (
-            f"RDMA interfaces on this node: {shown}. Correct ifNames or use a glob such as `{netdevs[0][:2]}*`; {_LOOK}"
+            f"the RDMA interfaces of this node are {shown}: correct ifNames (globs may be used), or select by linkTypes"
         )
     return _Judgement(f"no RDMA device is selected: {common}{more}", hint)
 
@@ -173,37 +184,9 @@ def _problems(resource: Resource, chosen: tuple[RdmaDevice, ...], inventory: Inv
 
 
 def _lacking(resource: Resource, kind: CharKind, why: str) -> Problem:
-    hint = f"`modprobe {_MODULES[kind]}`, or take {kind} out of charDevices"
-    if kind is CharKind.UVERBS:
-        hint = "`modprobe ib_uverbs`"
+    hint = f"`modprobe {_MODULES[kind]}`"
+    if kind in (CharKind.UMAD, CharKind.ISSM):
+        hint += " if it isn't loaded; some devices have none (EFA, iWARP; issm also VFs and RoCE from Linux 6.11)"
+    if kind is not CharKind.UVERBS:
+        hint += f"; or take {kind} out of charDevices"
     return Problem(what=f"{resource.full_name}: pods get no {kind} node", why=why, hint=hint)
-
-
-def _with_shared_problems(pool: Pool, pools: tuple[Pool, ...]) -> Pool:
-    """Add what only the pools together show: NCCL_IB_HCA set twice."""
-    others = [other.resource for other in pools if other.sets_nccl_env and other.resource != pool.resource]
-    if not (pool.sets_nccl_env and others):
-        return pool
-    problem = Problem(
-        what=f"{pool.resource}: NCCL_IB_HCA is also set by {', '.join(others)}",
-        why="a container that asks for both keeps only one of the values",
-        hint="set ncclEnv on one resource only",
-    )
-    return replace(pool, problems=tuple(sorted({*pool.problems, problem})))
-
-
-def overlaps(pools: Iterable[Pool]) -> tuple[Problem, ...]:
-    """State each HCA that several resources share, once (S5); allowed, because slots are shares."""
-    owners: dict[str, list[str]] = {}
-    for pool in pools:
-        for member in pool.members:
-            owners.setdefault(member.device, []).append(pool.resource)
-    return tuple(
-        Problem(
-            what=f"{device} is in {len(names)} resources: {', '.join(names)}",
-            why="their selectors all match it; pods of either resource share the HCA",
-            hint="nothing to do if that is meant; else narrow the selectors or use exclude",
-        )
-        for device, names in sorted(owners.items(), key=lambda item: parse.natural(item[0]))
-        if len(names) > 1
-    )

@@ -83,7 +83,7 @@ def _resource(
         "rdmaHcaMax": INFINIBAND_SLOTS if link is LinkType.INFINIBAND else ROCE_SLOTS,
         "selectors": selected,
     }
-    others = [device for device in everything if device not in devices and _has_uverbs(device)]
+    others = [device for device in everything if device not in devices and not device.is_sub_device]
     excluded = _apart(devices, [device for device in others if _takes(document, device)])
     return {**document, "exclude": excluded} if excluded else document
 

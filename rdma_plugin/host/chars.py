@@ -18,6 +18,7 @@ from rdma_plugin.core.model import CharKind, CharNode, Problem
 from rdma_plugin.host import files
 
 _CLASSES = ("infiniband_verbs", "infiniband_mad")
+_CLASS_OF = {CharKind.UVERBS: _CLASSES[0], CharKind.UMAD: _CLASSES[1], CharKind.ISSM: _CLASSES[1]}
 _NAME = re.compile(r"(uverbs|umad|issm)\d+")
 _RDMA_CM = "class/misc/rdma_cm"
 
@@ -33,7 +34,7 @@ def join(root: Path, top: str) -> tuple[dict[str, tuple[CharNode, ...]], tuple[P
         ibdev = files.read(top, f"{directory}/ibdev")
         if ibdev.text:
             nodes.setdefault(ibdev.text, []).append(
-                _node(root, top, directory, match.group(0), CharKind(match.group(1)))
+                _node(root, top, directory, match.group(0), CharKind(match.group(1)), ibdev.text)
             )
         else:
             problems.append(files.problem(match.group(0), ibdev))
@@ -48,10 +49,30 @@ def read_rdma_cm(root: Path, top: str) -> CharNode | None:
 
 
 def check(root: Path, node: CharNode) -> Problem | None:
-    """Return why /dev doesn't have this character device, following links; None if it does.
+    """Return why this node can't be given to a pod now; None if it can.
 
-    `root` is where `dev` is looked for; the texts name paths as the host has them.
+    Numbers are reused at once when a driver is reloaded (V5), so what sysfs says of the node is read again: it must
+    still be the same HCA's. `root` holds `sys` and `dev`; the texts name paths as the host has them.
     """
+    return _changed(str(root / "sys"), node) or _look(root, node)
+
+
+def _changed(top: str, node: CharNode) -> Problem | None:
+    directory = _RDMA_CM if node.kind is CharKind.RDMA_CM else f"class/{_CLASS_OF[node.kind]}/{node.name}"
+    number = parse.device_number(files.read(top, f"{directory}/dev").text)
+    ibdev = files.read(top, f"{directory}/ibdev").text or None
+    if (number, ibdev) == ((node.major, node.minor), node.ibdev) or node.major is None:
+        return None
+    is_gone = number is None
+    return Problem(
+        f"{node.name}: {'no longer there' if is_gone else 'now another device'}",
+        f"{files.host_path(directory)} {'is gone' if is_gone else f'now belongs to {ibdev}'} since the last look at the host",
+        "nothing: the host is looked at again by itself",
+    )
+
+
+def _look(root: Path, node: CharNode) -> Problem | None:
+    """Return why /dev doesn't have this character device, following links; None if it does."""
     if node.major is None or node.minor is None:
         why = "its `dev` file in sysfs can't be read, so the node can't be compared with it"
         return Problem(
@@ -96,7 +117,7 @@ def _entries(top: str) -> Iterator[tuple[str, re.Match[str]]]:
                 yield directory, match
 
 
-def _node(root: Path, top: str, directory: str, name: str, kind: CharKind) -> CharNode:
+def _node(root: Path, top: str, directory: str, name: str, kind: CharKind, ibdev: str | None = None) -> CharNode:
     number = parse.device_number(files.read(top, f"{directory}/dev").text)
     has_port = kind in (CharKind.UMAD, CharKind.ISSM)
     node = CharNode(
@@ -105,6 +126,7 @@ def _node(root: Path, top: str, directory: str, name: str, kind: CharKind) -> Ch
         path=f"/dev/infiniband/{name}",
         major=number[0] if number else None,
         minor=number[1] if number else None,
+        ibdev=ibdev,
         port=parse.decimal(files.read(top, f"{directory}/port").text) if has_port else None,
     )
-    return replace(node, problem=check(root, node))
+    return replace(node, problem=_look(root, node))

@@ -102,7 +102,7 @@ def _paths(top: str, names: Iterable[str]) -> tuple[Mapping[str, str], list[Prob
         if path and name.isprintable() and path.startswith("devices/") and path.split("/")[-2] == "infiniband":
             paths[name] = path
         elif path or files.is_link(top, link):
-            why = f"{files.host_path(link)} doesn't lead to the directory of an RDMA device"
+            why = f"{files.host_path(link)!a} doesn't lead to the directory of an RDMA device"
             problems.append(
                 Problem(f"{name!a}: not a device", why, "if it stays, reload the driver that made the entry")
             )

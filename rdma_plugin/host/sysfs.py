@@ -75,6 +75,7 @@ def read_device(around: Surroundings, name: str, path: str) -> RdmaDevice:
         software=_software(top, path, parent),
         ports=ports,
         char_nodes=around.char_nodes.get(name, ()),
+        is_sub_device=_is_sub_device(around, name, holder),
         problems=tuple(sorted(set(problems))),
     )
     return _with_interfaces(around, device, path, parent.text)
@@ -155,11 +156,15 @@ def _port(top: str, owner: str, path: str, number: int) -> tuple[Port, list[Prob
 
 def _missing_uverbs(around: Surroundings, name: str, holder: str) -> list[Problem]:
     """Without ib_uverbs the inventory says so once; a management sub-device beside the real one never has any."""
-    others = files.names(around.top, f"{holder}/infiniband")
-    if not around.has_uverbs_class or any(_has_uverbs(around, device) for device in {name, *others}):
+    if not around.has_uverbs_class or _has_uverbs(around, name) or _is_sub_device(around, name, holder):
         return []
     why = "no entry of /sys/class/infiniband_verbs names it, so no program can open it"
     return [Problem(f"{name}: no uverbs device", why, "look for errors of ib_uverbs and the device's driver: dmesg")]
+
+
+def _is_sub_device(around: Surroundings, name: str, holder: str) -> bool:
+    others = files.names(around.top, f"{holder}/infiniband")
+    return not _has_uverbs(around, name) and any(_has_uverbs(around, device) for device in others)
 
 
 def _has_uverbs(around: Surroundings, name: str) -> bool:

@@ -18,6 +18,9 @@ from rdma_plugin.kubelet.paths import SocketId
 from rdma_plugin.kubelet.server import Blocking
 
 logger = logging.getLogger(__name__)
+_LATE_NS = 20_000_000_000
+"""A socket may be registered that long after it was made (a Register call takes up to 15 s), so of two sockets made in
+that time nobody can say which one the kubelet took last."""
 POLL_S = 1.0
 
 
@@ -46,6 +49,7 @@ class Directories:
         """Which kubelet.sock was there at the last look, whether or not somebody listens; None if none was."""
         self._blocking = blocking
         self._on_change = on_change
+        self._own: set[Path] = set()
         self._held: dict[Path, SocketId] = {}
         self._lost: set[Path] = set()
         self._succeeded: set[Path] = set()
@@ -89,6 +93,7 @@ class Directories:
         """
         name = paths.fresh_name(resource, directory.path, directory.seen_as)
         await self._blocking("make a socket", lambda: paths.check_directory(directory.path, directory.flag))
+        self._own.add(directory.path / name)
         return directory.path / name
 
     def hold(self, path: Path, socket_id: SocketId) -> None:
@@ -96,10 +101,14 @@ class Directories:
         self._held[path] = socket_id
 
     def release(self, path: Path) -> None:
-        """Forget a socket of ours; it may be removed."""
+        """Watch no longer over a socket of ours; it may be removed. It is ours until `forget`."""
         self._held.pop(path, None)
         self._lost.discard(path)
         self._bereft_at.pop(path, None)
+
+    def forget(self, path: Path) -> None:
+        """Take a path that `fresh_path` gave for anybody's again: our socket there is removed."""
+        self._own.discard(path)
 
     def is_lost(self, path: Path) -> bool:
         """True if a socket of ours was gone or replaced at the last look."""
@@ -110,25 +119,27 @@ class Directories:
         return self._bereft_at.get(path)
 
     async def _look(self) -> None:
-        held = dict(self._held)
+        held, own = dict(self._held), frozenset(self._own)
         folders = {self.device_plugins.path, self.registry.path}
 
         def look() -> tuple[SocketId | None, set[Path], list[paths.Survey]]:
             lost = {path for path, socket_id in held.items() if paths.identify(path) != socket_id}
-            return paths.identify(self.kubelet_path), lost, [paths.survey(folder, held) for folder in folders]
+            return paths.identify(self.kubelet_path), lost, [paths.survey(folder, own) for folder in folders]
 
         try:
             kubelet_socket, lost, surveys = await self._blocking("look at the kubelet's directories", look)
         except (RdmaPluginError, OSError) as err:
             logger.debug("directories not looked at", extra={"why": str(err)})
             return
-        removed = {path: made for survey in surveys for path, made in survey.removed.items()}
+        # a path that became ours during the look isn't another process's
+        removed = {path: made for survey in surveys for path, made in survey.removed.items() if path not in self._own}
         if removed:
             names = sorted(path.name for path in removed)
             logger.info("removed dead sockets of other processes", extra={"names": names})
         self._succeeded |= self._with_younger(removed)  # also one that came and was killed between two looks
         lost &= self._held.keys()  # what was released meanwhile was removed on purpose
-        bereft = self._compare({path: made for survey in surveys for path, made in survey.others.items()})
+        others = {path: made for survey in surveys for path, made in survey.others.items() if path not in self._own}
+        bereft = self._compare(others)
         if (kubelet_socket, lost) != (self.kubelet_socket, self._lost) or bereft:
             self.kubelet_socket, self._lost = kubelet_socket, lost
             self._on_change()
@@ -146,8 +157,10 @@ class Directories:
         return bool(bereft)
 
     def _with_younger(self, others: dict[Path, SocketId]) -> set[Path]:
-        """Return those of our sockets that are older than one of the others for the same resource."""
+        """Return those of our sockets after which one of the others may have registered for the same resource."""
         newest: dict[str, int] = {}
         for path, made in others.items():
             newest[paths.family(path)] = max(made.mtime_ns, newest.get(paths.family(path), 0))
-        return {path for path, made in self._held.items() if newest.get(paths.family(path), 0) > made.mtime_ns}
+        return {
+            path for path, made in self._held.items() if newest.get(paths.family(path), 0) > made.mtime_ns - _LATE_NS
+        }

@@ -6,6 +6,7 @@ and that nobody listens on, or one that is known to be ours by its identity: no 
 """
 
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -26,6 +27,7 @@ KUBELET_SOCKET = "kubelet.sock"
 """Name of the registration socket (k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1/constants.go)."""
 KUBELET_DIR = PurePosixPath("/var/lib/kubelet/device-plugins")
 """Where the kubelet looks for our sockets: a constant of its own, whatever its --root-dir (same file)."""
+_DIGEST_DIGITS = 8
 PRIVATE_AGE_S = 60.0
 """A private name younger than this may belong to an instance that has bound and doesn't listen yet."""
 _CONNECT_S = 1.0
@@ -49,12 +51,13 @@ def fresh_name(resource: str, *directories: PurePath) -> str:
     """Return a socket name that was never used before and fits into each of the directories.
 
     The kubelet refuses a path for good that registered twice (kubelet 1.37, devicemanager/manager.go), hence the token.
-    A long resource name is cut.
+    A long resource name is cut for the reader; the digest tells resources apart (C5).
 
     Raises:
         KubeletError: a directory is so long that no name fits.
     """
-    name = f"{PREFIX}{{}}_{secrets.token_hex(4)}{SUFFIX}"
+    digest = hashlib.sha256(resource.encode()).hexdigest()[:_DIGEST_DIGITS]
+    name = f"{PREFIX}{{}}_{digest}_{secrets.token_hex(4)}{SUFFIX}"
     slug = re.sub(r"[^A-Za-z0-9.-]", "_", resource)
     longest = max(directories, key=lambda directory: len(os.fsencode(directory)))
     # one byte each for the slash, and for the dot that makes the name private
@@ -126,8 +129,8 @@ def remove(path: Path, socket_id: SocketId) -> bool:
 
 
 def family(path: Path) -> str:
-    """Return what the names of one resource's sockets have in common, over all instances of the plugin."""
-    return path.name.rpartition("_")[0]
+    """Return what the names of one resource's sockets have in common, over all instances of the plugin: its digest."""
+    return path.name.removesuffix(SUFFIX).split("_")[-2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ def probe(kubelet_socket: Path) -> SocketId:
             ) from err
         except OSError as err:
             raise KubeletError(
-                f"{kubelet_socket}: {err.strerror}; {hint(err, kubelet_socket.parent, '--device-plugin-dir')}"
+                f"{kubelet_socket}: {err.strerror or err}; {hint(err, kubelet_socket.parent, '--device-plugin-dir')}"
             ) from err
     found = identify(kubelet_socket)
     if found is None:

@@ -161,6 +161,7 @@ class Registration:
         """End the streams, finish the calls under way, remove the socket."""
         self._directories.release(self._server.path)
         await self._server.stop()
+        self._directories.forget(self._server.path)
 
     async def _register(self) -> None:
         kubelet = self._directories.kubelet_path

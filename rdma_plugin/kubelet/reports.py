@@ -6,6 +6,7 @@ back is said too. A registration is said together with its proof: the kubelet's 
 """
 
 import logging
+from pathlib import PurePath
 
 from rdma_plugin.kubelet.session import Call
 
@@ -51,7 +52,7 @@ class Reports:
 
     def fails(self, resource: str, why: str, path: str | None) -> None:
         """Registration doesn't work; `path` is cut out of the text, as it is another one each time."""
-        text = why.replace(path, "our socket") if path else why
+        text = why.replace(path, "our socket").replace(PurePath(path).name, "our socket") if path else why
         known = set(self._failures.values())
         if text in known:
             level = logging.DEBUG

@@ -9,6 +9,7 @@ that has ended is never used again.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import quote
@@ -32,6 +33,7 @@ OPTIONS = (
     # a kubelet that is gone without closing (stopped, killed with its network namespace) is found within 40 s (K4)
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # else gRPC waits a minute for the answer, whatever the line above says
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # a request may name every slot of the largest pool; lists that we send have no limit on our side
@@ -93,7 +95,14 @@ class ResourceServer:
         except RuntimeError as err:
             raise KubeletError(f"{self.path.parent}: gRPC can't bind a socket there") from err
         await self._server.start()
-        self.socket_id = await self._blocking("publish our socket", lambda: paths.publish(self.path))
+        publishing = asyncio.ensure_future(self._blocking("publish our socket", lambda: paths.publish(self.path)))
+        try:
+            self.socket_id = await asyncio.shield(publishing)
+        except asyncio.CancelledError:
+            # the rename goes on in its thread: without knowing its outcome, `stop` would leave the socket behind
+            with suppress(RdmaPluginError):
+                self.socket_id = await publishing
+            raise
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """End the streams, finish the calls under way, remove our socket and no other."""

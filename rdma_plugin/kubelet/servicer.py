@@ -57,8 +57,8 @@ class DevicePlugin(rpc.DevicePluginServicer):
 
     async def ListAndWatch(self, request: pb.Empty, context: Context) -> AsyncIterator[pb.ListAndWatchResponse]:  # noqa: ARG002, N802 - named by gRPC
         """Send the current list, then each that differs from the one before; end when the server stops."""
-        context.add_done_callback(lambda _: self._session.stream_ended())  # type: ignore[arg-type] # types-grpcio wants a class
-        self._session.stream_opened()
+        is_first = self._session.stream_opened()
+        context.add_done_callback(lambda _: self._session.stream_ended(is_first=is_first))  # type: ignore[arg-type] # types-grpcio wants a class
         sent = None
         async with aclosing(_until(self._stopping, self._pool)) as pools:
             async for pool in pools:

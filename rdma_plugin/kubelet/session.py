@@ -33,8 +33,7 @@ class Session:
         self.opened_at: float | None = None
         """When the first stream was opened, monotonic seconds."""
         self.ended_at: float | None = None
-        """When the first stream ended. Any end counts: `peer()` is the same for all, and a kubelet that dropped us must
-        not be hidden by somebody else who also reads."""
+        """When the kubelet's stream ended (see `stream_ended`), monotonic seconds."""
         self.asked_at: float | None = None
         """When GetInfo was called last, monotonic seconds."""
         self.accepted_at: float | None = None
@@ -57,16 +56,23 @@ class Session:
             self.asked_at = monotonic()
         self._on_change()
 
-    def stream_opened(self) -> None:
-        """Note a new ListAndWatch stream."""
+    def stream_opened(self) -> bool:
+        """Note a new ListAndWatch stream; return whether it is the first."""
         self.streams += 1
+        is_first = self.opened_at is None
         self.opened_at = self.opened_at or monotonic()
         self.called(Call.LIST_AND_WATCH)
+        return is_first
 
-    def stream_ended(self) -> None:
-        """Note the end of a ListAndWatch stream, whoever ended it."""
+    def stream_ended(self, *, is_first: bool) -> None:
+        """Note the end of a ListAndWatch stream, whoever ended it.
+
+        The first stream is the kubelet's: it dials within milliseconds after a socket with a name that nobody knows was
+        made. A stray reader that comes later and goes mustn't cost the registration; nor may one hide that nobody is left.
+        """
         self.streams -= 1
-        self.ended_at = self.ended_at or monotonic()
+        if is_first or not self.streams:
+            self.ended_at = self.ended_at or monotonic()
         self._on_change()
 
     def accepted(self) -> None:

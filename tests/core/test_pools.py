@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration and inventory into pools."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdma_plugin.core import pools
+from rdma_plugin.core import pools, together
 from rdma_plugin.core.model import CharKind, Inventory, NetnsMode, PortState, RdmaDevice
 from rdma_plugin.core.pool import Pool, sort_nodes
 from tests.core.values import BROKEN, char, config, hca, node, rdma_cm
@@ -136,7 +137,8 @@ def test_hca_without_uverbs_at_start_has_unhealthy_slots() -> None:
 
 def test_sub_device_without_uverbs_is_out() -> None:
     """A matching device without any uverbs, beside one that has it (ConnectX-8 smi1), doesn't count, whatever the policy."""
-    pool = build(node(hca(0), hca(1, kinds=(CharKind.UMAD,))), {"health": "all"})
+    smi = replace(hca(1, kinds=(CharKind.UMAD,)), is_sub_device=True)
+    pool = build(node(hca(0), smi), {"health": "all"})
     assert [member.device for member in pool.members] == ["mlx5_0"]
     assert pool.healthy == 3
     assert "no uverbs device of its own" in pool.verdicts[1].reason
@@ -197,10 +199,8 @@ def test_nccl_env_of_two_resources_is_a_problem() -> None:
 def test_shared_hca_is_said_once() -> None:
     """An HCA in several resources is allowed, and stated once for all of them."""
     three = pools.build(config({}, {"resourceName": "b"}, {"resourceName": "c"}), node(hca(0), hca(1)), {})
-    assert [problem.what for problem in pools.overlaps(three)] == [
-        "mlx5_0 is in 3 resources: rdma/a, rdma/b, rdma/c",
-        "mlx5_1 is in 3 resources: rdma/a, rdma/b, rdma/c",
-    ]
+    (problem,) = together.overlaps(three)
+    assert problem.what == "mlx5_0, mlx5_1: in 3 resources: rdma/a, rdma/b, rdma/c"
 
 
 devices_strategy = st.lists(
@@ -232,6 +232,31 @@ def test_build_keeps_its_promises(devices: list[RdmaDevice], health: str, slots:
     if not pool.slots or pool.healthy < len(pool.slots):
         assert pool.hint
     assert len(build(node(), resource, before=pool).slots) == len(pool.slots)
+
+
+def test_device_that_lost_its_uverbs_stays_with_unhealthy_slots() -> None:
+    """Without its uverbs entry a matching HCA is unusable, not out: the slots are there and say so (design.md, 8)."""
+    pool = build(node(hca(0, kinds=(CharKind.UMAD,)), hca(1)), {"selectors": {"rdmaDevices": ["mlx5_0"]}})
+    assert (len(pool.slots), pool.healthy) == (3, 0)
+    assert "mlx5_0: it has no uverbs device" in pool.reason
+
+
+def test_variables_that_overwrite_each_other_are_said() -> None:
+    """`a-b` and `a_b` make the same variable."""
+    both = pools.build(config({"resourceName": "a-b"}, {"resourceName": "a_b"}), node(hca(0)), {})
+    assert [problem.what for problem in both[0].problems] == ["rdma/a-b: RDMA_A_B is also set by rdma/a_b"]
+    off = pools.build(config({"resourceName": "a-b"}, {"resourceName": "a_b", "env": False}), node(hca(0)), {})
+    assert not off[0].problems
+
+
+def test_list_that_would_be_too_long_goes_without_hints() -> None:
+    """100 000 slots with eight NUMA nodes each exceed what older kubelets receive: said, and offered without hints."""
+    inventory = node(*(hca(index, numa_node=index) for index in range(8)))
+    pool = build(inventory, {"rdmaHcaMax": 100_000})
+    assert len(pool.slots) == 100_000
+    assert pool.slots[0].numa_nodes == ()
+    assert any("no NUMA hints" in problem.what for problem in pool.problems)
+    assert build(inventory, {"rdmaHcaMax": 1000}).slots[0].numa_nodes == tuple(range(8))
 
 
 def test_numbers_sort_as_numbers() -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line as a person or a script uses it: what it prints, and how it ends."""
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import rdma_plugin
-from rdma_plugin import cli
+from rdma_plugin.__main__ import main
 from rdma_plugin.core import config as config_module
 from tests.core.corpus import HOSTILE
 from tests.fakes import nodes
@@ -44,7 +46,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
     def call(*arguments: str | Path) -> Result:
         with pytest.raises(SystemExit) as ended:
-            cli.main([str(argument) for argument in arguments])
+            main([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         return Result(ended.value.code, out, err)
 
@@ -266,3 +268,57 @@ def test_output_into_a_closed_pipe(short_dir: Path) -> None:
         assert command.stderr is not None
         command.stdout.close()
         assert "Traceback" not in command.stderr.read()
+
+
+def test_narrow_terminal(run: Run, short_dir: Path) -> None:
+    """Where a table doesn't fit, a device is a few lines, and no word of it is cut."""
+    root = short_dir / "node"
+    nodes.lay_out(nodes.load(NODES[0]), root)
+    command = f"stty cols 80; exec {sys.executable} -m rdma_plugin discover --root {root}"
+    shown = in_terminal(command)
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert "pci address 0000:18:00.0, id 15b3:1021, driver mlx5_core" in shown
+    assert run("discover", "--root", root).out.count("\n") == 13
+
+
+def in_terminal(command: str) -> str:
+    """Run a shell command with a terminal as its output; return what it shows, without colours."""
+    leader, follower = os.openpty()
+    with subprocess.Popen(["sh", "-c", command], stdin=follower, stdout=follower, stderr=follower) as child:
+        os.close(follower)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: the last one at the other end has gone
+            while part := os.read(leader, 65536):
+                shown += part
+        os.close(leader)
+        assert child.wait() == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r", "")
+
+
+@pytest.mark.slow
+def test_names_that_a_terminal_would_obey(short_dir: Path) -> None:
+    """An interface may be called nearly anything: escape sequences come out as text, and odd bytes break nothing."""
+    root = short_dir / "node"
+    nodes.lay_out(nodes.load(NODES[0]), root)
+    interface = (root / "sys/class/net/ibp24s0").resolve()
+    os.rename(os.fsencode(interface), os.fsencode(interface.parent) + b"/\x1b[31mX\xff")  # noqa: PTH104 - bytes that are no text
+    config = short_dir / "config.json"
+    config.write_text(json.dumps(EXAMPLE_CONFIG))
+    for arguments in (["discover"], ["discover", "--json"], ["explain", "--config", config]):
+        result = process(*arguments, "--root", root, env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"})
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "\x1b" not in result.stdout
+    json.loads(process("discover", "--json", "--root", root).stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", [">/dev/full", ">&-", "2>&-"])
+def test_output_that_cannot_be_written(short_dir: Path, sink: str) -> None:
+    """A full disk or a closed stream is at most one line, never a traceback."""
+    root = short_dir / "node"
+    nodes.lay_out(nodes.load(NODES[0]), root)
+    for flags in ("", "--json"):
+        command = f"{sys.executable} -m rdma_plugin discover --root {root} {flags} {sink}"
+        result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+        assert "Traceback" not in result.stderr
+        assert result.stderr.count("\n") <= 1

@@ -5,6 +5,7 @@ The node is laid out below a root, so there are no kernel events here: the glanc
 The events themselves are proved on a real kernel (tests/guest).
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -18,6 +19,8 @@ import pytest
 from tests.e2e.conftest import plugin_arguments, write_config
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.plugin import EXAMPLE_CONFIG, PluginProcess
+from tests.rig.kubelet import PodResult
+from tests.rig.wait import wait_until
 
 RESOURCE = "rdma/hca_shared_devices_a"
 pytestmark = pytest.mark.slow
@@ -184,3 +187,26 @@ def test_directory_of_the_nodes_that_was_made_anew(fake: FakeKubelet, dgx: Path,
             assert "Traceback" not in process.text
     finally:
         os.close(handle)
+
+
+def test_node_that_became_another_hcas_is_never_given(fake: FakeKubelet, dgx: Path, config: Path) -> None:
+    """A reload hands out the numbers anew: a pod gets the HCA's new node or an error, never the node of another HCA."""
+    verbs = dgx / "sys/class/infiniband_verbs"
+    with start(fake, dgx, config) as process:
+        fake.wait_slots(RESOURCE, 200)
+        process.wait_line(lambda line: line["event"] == "registered")
+        (verbs / "uverbs0/ibdev").write_text("mlx5_1\n")
+        (verbs / "uverbs1/ibdev").write_text("mlx5_0\n")
+        pods = (fake.run_pod(f"pod{number}", {RESOURCE: 1}, "") for number in itertools.count())
+        refused: list[str] = []
+        wait_until(lambda: takes_the_new_node(next(pods), refused), 10, "a pod with the HCA's new node")
+        assert all("now belongs to mlx5_1" in message for message in refused)
+
+
+def takes_the_new_node(pod: PodResult, refused: list[str]) -> bool:
+    """The pod runs with uverbs1 and without uverbs0, or was refused."""
+    if pod.phase == "Failed":
+        refused.append(pod.message)
+        return False
+    assert "uverbs0" not in pod.logs
+    return "dev /dev/infiniband/uverbs1 rw" in pod.logs

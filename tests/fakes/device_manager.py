@@ -28,6 +28,7 @@ class DeviceManager:
         self.devices: dict[str, dict[str, bool]] = {}
         """Resource -> slot id -> healthy."""
         self.streams: list[str] = []
+        self._followed: set[Client] = set()
         """Paths whose stream is open, one entry for each stream."""
         self.refuses = 0
         """How many of the next registrations to fail."""
@@ -57,6 +58,7 @@ class DeviceManager:
             thread = threading.Thread(target=self._run_client, args=(client,), daemon=True)
             with self._changed:
                 self._threads.append(thread)
+                self._followed.add(client)
             thread.start()
 
     def deregister(self, resource: str, path: str) -> None:
@@ -80,8 +82,7 @@ class DeviceManager:
     def end(self) -> None:
         """The process is gone: every connection closes at once."""
         with self._changed:
-            clients = {*self._clients.every(), *self._endpoints.values()}
-            clients |= {client for store in self._store.values() for client in store.values()}
+            clients = set(self._followed)
         for client in clients:
             client.close()
         for thread in self._threads:
@@ -116,6 +117,7 @@ class DeviceManager:
             pass
         with self._changed:
             self.streams.remove(client.path)
+            self._followed.discard(client)
             self._changed.notify_all()
 
     def _disconnect_client(self, client: Client) -> None:

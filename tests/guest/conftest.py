@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rdma_plugin import cli
+from rdma_plugin.__main__ import main
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.plugin import Line, PluginProcess
 from tests.guest import node
@@ -96,7 +96,7 @@ def command(*arguments: str) -> dict[str, Any]:
     """Call a command of the product that prints JSON; in this process, since a start costs up to 10 s of emulation."""
     with io.StringIO() as out:
         with redirect_stdout(out), pytest.raises(SystemExit) as ended:
-            cli.main([*arguments, "--json"])
+            main([*arguments, "--json"])
         assert ended.value.code == 0, out.getvalue()
         printed: dict[str, Any] = json.loads(out.getvalue())
     return printed

@@ -39,6 +39,7 @@ def _mutate(path: Path, mutation: str, content: bytes) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(60)
 def test_thousand_devices(root: Path) -> None:
     """A thousand devices are read in few seconds of CPU time, each with its uverbs node."""
     port = PortSpec(n=1, link="IB", state="active", rate="400 Gb/sec (4X NDR)", gid_table=0)

@@ -175,3 +175,13 @@ def test_socket_that_vanished_cannot_be_published(short_dir: Path) -> None:
     """A kubelet that starts deletes sockets; the error says so."""
     with pytest.raises(KubeletError, match="starting kubelet"):
         paths.publish(short_dir / "rdma-plugin_a_1.sock")
+
+
+def test_resources_with_long_names_are_told_apart() -> None:
+    """Names that only differ where they are cut belong to different resources; those of one resource belong together."""
+    directory = PurePosixPath("/var/lib/kubelet/device-plugins")
+    long = "rdma.accelerators.infrastructure.example.com/hca"
+    a, b, again = (
+        paths.family(Path(paths.fresh_name(name, directory))) for name in (f"{long}_a", f"{long}_b", f"{long}_a")
+    )
+    assert a == again != b

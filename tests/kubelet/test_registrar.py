@@ -267,7 +267,7 @@ async def test_newer_of_two_instances_ends(
         await wait_slots(kubelet, 3)
         await old.wait(is_ready)
         (first,) = our_sockets(directory(kubelet, mode))
-        newer = StubPlugin(first.with_name("rdma-plugin_rdma_a_ffffffff.sock"), RESOURCE, count=4)
+        newer = StubPlugin(first.with_name(f"{first.name.rpartition('_')[0]}_ffffffff.sock"), RESOURCE, count=4)
         if mode is Mode.KUBELET:
             await off_loop(newer.register, first.with_name("kubelet.sock"))
         await wait_slots(kubelet, 4)
@@ -308,3 +308,24 @@ def test_contact_is_ready_only_as_a_whole() -> None:
     assert whole.is_ready
     parts = (replace(whole, is_registered=False), replace(whole, is_current=False), replace(whole, streams=0))
     assert not any(part.is_ready for part in parts)
+
+
+async def test_two_instances_after_a_kubelet_restart(kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture) -> None:
+    """Both register at the same moment, so nobody can say which the kubelet took last: whichever ends, capacity is back."""
+    caplog.set_level(logging.INFO)
+    async with plugin(kubelet) as survivor:
+        await survivor.wait(is_ready)
+        async with plugin(kubelet) as other:
+            await other.wait(is_ready)
+            await off_loop(kubelet.restart)
+            await survivor.wait(is_ready)
+            await other.wait(is_ready)
+            survivor.registrar.wake()
+            await survivor.wait(lambda _: "another instance of the plugin serves the resource too" in events(caplog))
+            sockets = our_sockets(kubelet.device_plugin_dir)
+        await survivor.wait(
+            lambda contact: is_ready(contact) and not set(sockets) & set(our_sockets(kubelet.device_plugin_dir))
+        )
+        await wait_slots(kubelet, 3)
+        pod = await off_loop(kubelet.run_pod, "after", {RESOURCE: 1})
+        assert pod.phase == "Running", pod

@@ -3,6 +3,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -366,8 +367,54 @@ async def test_very_long_list_can_be_sent(short_dir: Path) -> None:
 
 def test_path_limit_is_the_kernels(short_dir: Path) -> None:
     """The longest path that we make can be bound, and one byte more can't."""
-    directory = short_dir / ("d" * (75 - len(str(short_dir))))
+    directory = short_dir / ("d" * (66 - len(str(short_dir))))
     directory.mkdir()
     paths.check_directory(directory, "--device-plugin-dir")
     name = paths.fresh_name("r" * 99, directory)
     assert len(str(paths.private(directory / name))) == paths.MAX_PATH_BYTES
+
+
+async def test_stray_reader_does_not_cost_the_registration(short_dir: Path) -> None:
+    """Somebody who reads the list beside the kubelet and goes ends nothing; the kubelet's own end does, also if he stays."""
+    async with serving(short_dir) as plugin:
+        kubelet = plugin.watch()
+        await kubelet.read()
+        stray = plugin.watch()
+        await stray.read()
+        stray.cancel()
+        await plugin.wait(lambda session: session.streams == 1)
+        assert plugin.session.ended_at is None
+        stays = plugin.watch()
+        await stays.read()
+        kubelet.cancel()
+        await plugin.wait(lambda session: session.ended_at is not None)
+        assert plugin.session.streams == 1
+        stays.cancel()
+
+
+async def test_cancelled_start_leaves_no_socket(short_dir: Path) -> None:
+    """A stop in the very moment in which the socket gets its public name removes it all the same."""
+    path = short_dir / NAME
+    reached, go = threading.Event(), threading.Event()
+    worker = Worker("test", 5.0, "look in dmesg")
+
+    async def blocking(what: str, function: Callable[[], Any]) -> Any:
+        def slowly() -> Any:
+            if what == "publish our socket":
+                reached.set()
+                go.wait(DEADLINE_S)
+            return function()
+
+        return await worker.call(what, slowly)
+
+    resource_server = ResourceServer(Latest(pool()), all_fine, Session(lambda: None), path, blocking)
+    starting = asyncio.ensure_future(resource_server.start())
+    await asyncio.get_running_loop().run_in_executor(None, reached.wait, DEADLINE_S)
+    starting.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await resource_server.stop()
+    assert await worker.call("list", lambda: list(short_dir.iterdir())) == []
+    worker.close()
