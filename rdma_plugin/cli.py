@@ -30,6 +30,7 @@ from rdma_plugin.host.look import Look
 from rdma_plugin.kubelet.mode import Mode
 from rdma_plugin.options import CONFIG_PATHS, ConfigOption, FormatOption, JsonOption, LevelOption, RootOption
 
+HTTP_ADDRESS: Final = "127.0.0.1:8081"
 EXIT_FAILED: Final = 1
 EXIT_CONFIG: Final = 2
 
@@ -98,13 +99,13 @@ def run(  # noqa: PLR0913 - one parameter for each flag
         ),
     ] = None,
     http_address: Annotated[
-        str,
+        str | None,
         typer.Option(
             envvar="RDMA_PLUGIN_HTTP_ADDRESS",
             metavar="HOST:PORT",
-            help="Where /metrics, /livez, /readyz and /debug/status are served; empty for nowhere.",
+            help=f"Where /metrics, /livez, /readyz and /debug/status are served; default {HTTP_ADDRESS}, empty for nowhere.",
         ),
-    ] = "127.0.0.1:8081",
+    ] = None,
     log_level: LevelOption = log.LogLevel.INFO,
     log_format: FormatOption = log.LogFormat.AUTO,
 ) -> None:
@@ -215,7 +216,9 @@ def _load(path: Path | None) -> tuple[Path, bytes, Config]:
     return path, text, config_module.parse(text, str(path))
 
 
-def _address(text: str) -> tuple[str, int] | None:
+def _address(given: str | None) -> tuple[str, int] | None:
+    # typer takes an empty variable for one that isn't set, but here it says "nowhere"
+    text = os.environ.get("RDMA_PLUGIN_HTTP_ADDRESS", HTTP_ADDRESS) if given is None else given
     address = parse.host_port(text)
     if text and address is None:
         example = "write for example 127.0.0.1:8081, or nothing for no HTTP server"

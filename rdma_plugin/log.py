@@ -39,8 +39,18 @@ def set_up(level: LogLevel, log_format: LogFormat, stream: TextIO | None = None)
     handler: logging.Handler = logging.StreamHandler(stream) if stream is not None else logging.NullHandler()
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for noisy in ("watchdog", "pyroute2", "asyncio"):
+    handler.addFilter(_without_foreign_traceback)
+    for noisy in ("watchdog", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # what it can't decode is a netlink answer that counts as none: `host.netlink` says so itself
+    logging.getLogger("pyroute2").setLevel(logging.CRITICAL)
+
+
+def _without_foreign_traceback(record: logging.LogRecord) -> bool:
+    """Cut the traceback that gRPC logs for a request that is no protobuf: the caller's fault, and said in the line."""
+    if record.name.startswith("grpc"):
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

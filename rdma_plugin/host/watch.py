@@ -14,11 +14,26 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.events import (
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirModifiedEvent,
+    DirMovedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
 from watchdog.observers import Observer
 
 logger = logging.getLogger(__name__)
-_CHANGES = ("created", "deleted", "moved", "modified")
+_CHANGES: list[type[FileSystemEvent]] = [
+    *(DirCreatedEvent, DirDeletedEvent, DirMovedEvent, DirModifiedEvent),
+    *(FileCreatedEvent, FileDeletedEvent, FileMovedEvent, FileModifiedEvent),
+]
+"""Not what an `ls` or our own look each second makes: opened and closed."""
 _SUBSYSTEMS = ("infiniband", "infiniband_verbs", "infiniband_mad", "misc", "net")
 """misc is for rdma_cm. A driver's own events (pci, module) come before what they lead to, which is in these."""
 _RTMGRP_LINK = 1
@@ -33,8 +48,8 @@ class _Waker(FileSystemEventHandler):
         self._loop = loop
         self._wake = wake
 
-    def on_any_event(self, event: FileSystemEvent) -> None:
-        if event.event_type in _CHANGES and not self._loop.is_closed():
+    def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - that something changed is all
+        if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
 
 
@@ -49,7 +64,7 @@ def directories(paths: Iterable[Path], wake: Callable[[], None]) -> Iterator[Non
     waker = _Waker(asyncio.get_running_loop(), wake)
     for path in dict.fromkeys(paths):
         try:
-            observer.schedule(waker, str(path), recursive=False)
+            observer.schedule(waker, str(path), recursive=False, event_filter=_CHANGES)
         except OSError as err:
             _say(path, err)
     try:

@@ -7,8 +7,9 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -166,3 +167,24 @@ def test_address_in_use_is_taken_when_free(fake: FakeKubelet, dgx: Path, config:
             holder.close()
             process.wait_line(lambda line: line["event"] == "http server listens")
             assert process.stop() == 0
+
+
+def test_empty_address_means_no_server(fake: FakeKubelet, dgx: Path, config: Path) -> None:
+    """As a flag and as a variable."""
+    for arguments, env in (([], {"RDMA_PLUGIN_HTTP_ADDRESS": ""}), (["--http-address", ""], {})):
+        with PluginProcess(*plugin_arguments(fake, dgx, config), *arguments, env=env) as process:
+            process.wait_line(lambda line: line["event"] == "registered")
+            assert not [line for line in process.lines if "http" in line["event"]]
+
+
+def test_request_that_is_no_protobuf_costs_one_line(process: PluginProcess, fake: FakeKubelet) -> None:
+    """Bytes that can't be decoded get an error and leave no traceback in the log."""
+    wait_ready(process, fake)
+    (path,) = fake.device_plugin_dir.glob("rdma-plugin_*.sock")
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        call: Any = channel.unary_unary("/v1beta1.DevicePlugin/Allocate")
+        with pytest.raises(grpc.RpcError):
+            call(b"\xff")
+    process.wait_line(lambda line: "Unexpected" in line["event"])
+    assert "Traceback" not in process.text
+    assert ask(process, "/readyz").code == 200
