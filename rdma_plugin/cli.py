@@ -205,7 +205,11 @@ def check_config(
 
 def _scan(root: Path) -> Inventory:
     """Look at the host once; a device that hangs costs itself only (H5)."""
-    return asyncio.run(Look(root).scan())
+    look = Look(root)
+    try:
+        return asyncio.run(look.scan())
+    finally:
+        look.close()
 
 
 def _load(path: Path | None) -> tuple[Path, bytes, Config]:

@@ -66,6 +66,10 @@ class Look:
             }
             return replace(inventory, devices=tuple(map(self._with_hung, inventory.devices)))
 
+    def close(self) -> None:
+        """Let the worker thread end."""
+        self._worker.close()
+
     def _with_hung(self, device: RdmaDevice) -> RdmaDevice:
         if device.name not in self._hung:
             return device

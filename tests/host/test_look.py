@@ -23,6 +23,7 @@ class Hanging:
     def __init__(self, *devices: str) -> None:
         self.devices = set(devices)
         self.over = threading.Event()
+        self.threads: list[threading.Thread] = []
 
     def __call__(self, root: Path, *, leave_out: Collection[str], on_device: Callable[[str], object]) -> Inventory:
         """Scan, and hang at a device as a read of its files would."""
@@ -30,6 +31,7 @@ class Hanging:
         def reach(device: str) -> None:
             on_device(device)
             if device in self.devices:
+                self.threads.append(threading.current_thread())
                 self.over.wait()
 
         return scan.scan(root, leave_out=leave_out, on_device=reach)
@@ -55,9 +57,10 @@ async def test_hung_device_costs_only_itself(root: Path) -> None:
     assert await look.scan() == during
     hanging.devices = set()
     hanging.over.set()
-    for thread in [thread for thread in threading.enumerate() if thread.name == "host-scan"]:
-        thread.join(0.2)
+    for thread in hanging.threads:
+        thread.join(5)
     assert await look.scan() == before
+    look.close()
 
 
 async def test_device_that_hangs_at_the_first_look(root: Path) -> None:
