@@ -132,6 +132,8 @@ class CharNode:
     """From sysfs `dev`; None if unreadable."""
     ibdev: str | None = None
     """The HCA that it belongs to, by sysfs `ibdev`; None for rdma_cm."""
+    guid: str | None = None
+    """GUID of that HCA, which a rename leaves alone; None if it has none."""
     port: int | None = None
     """Port number for umad and issm; None for the others."""
     problem: Problem | None = None

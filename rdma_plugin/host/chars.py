@@ -61,7 +61,8 @@ def _changed(top: str, node: CharNode) -> Problem | None:
     directory = _RDMA_CM if node.kind is CharKind.RDMA_CM else f"class/{_CLASS_OF[node.kind]}/{node.name}"
     number = parse.device_number(files.read(top, f"{directory}/dev").text)
     ibdev = files.read(top, f"{directory}/ibdev").text or None
-    if (number, ibdev) == ((node.major, node.minor), node.ibdev) or node.major is None:
+    is_same = ibdev == node.ibdev or (ibdev is not None and _has_guid(top, ibdev, node.guid))
+    if node.major is None or (is_same and number == (node.major, node.minor)):
         return None
     is_gone = number is None
     return Problem(
@@ -69,6 +70,11 @@ def _changed(top: str, node: CharNode) -> Problem | None:
         f"{files.host_path(directory)} {'is gone' if is_gone else f'now belongs to {ibdev}'} since the last look at the host",
         "nothing: the host is looked at again by itself",
     )
+
+
+def _has_guid(top: str, ibdev: str, guid: str | None) -> bool:
+    """Return whether a device is the HCA of this GUID under a new name (D13)."""
+    return guid is not None and files.read(top, f"class/infiniband/{ibdev}/node_guid").text == guid
 
 
 def _look(root: Path, node: CharNode) -> Problem | None:

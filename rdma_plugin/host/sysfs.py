@@ -74,7 +74,7 @@ def read_device(around: Surroundings, name: str, path: str) -> RdmaDevice:
         auxiliary=_auxiliary(top, holder),
         software=_software(top, path, parent),
         ports=ports,
-        char_nodes=around.char_nodes.get(name, ()),
+        char_nodes=tuple(replace(node, guid=parse.guid(guid.text)) for node in around.char_nodes.get(name, ())),
         is_sub_device=_is_sub_device(around, name, holder),
         problems=tuple(sorted(set(problems))),
     )

@@ -203,6 +203,22 @@ def test_node_that_became_another_hcas_is_never_given(fake: FakeKubelet, dgx: Pa
         assert all("now belongs to mlx5_1" in message for message in refused)
 
 
+def test_hca_that_was_renamed_is_given_all_the_same(fake: FakeKubelet, dgx: Path, config: Path) -> None:
+    """A rename, as udev does it, isn't another HCA: a pod that comes right then isn't refused."""
+    classes = dgx / "sys/class"
+    device = (classes / "infiniband/mlx5_0").resolve()
+    with start(fake, dgx, config) as process:
+        fake.wait_slots(RESOURCE, 200)
+        process.wait_line(lambda line: line["event"] == "registered")
+        (classes / "infiniband/mlx5_0").unlink()
+        device.rename(device.with_name("ibp24s0"))
+        (classes / "infiniband/ibp24s0").symlink_to(device.with_name("ibp24s0"))
+        (classes / "infiniband_verbs/uverbs0/ibdev").write_text("ibp24s0\n")
+        pod = fake.run_pod("meanwhile", {RESOURCE: 1}, "")
+        assert pod.phase == "Running", pod
+        assert "dev /dev/infiniband/uverbs0 rw" in pod.logs
+
+
 def takes_the_new_node(pod: PodResult, refused: list[str]) -> bool:
     """The pod runs with uverbs1 and without uverbs0, or was refused."""
     if pod.phase == "Failed":
