@@ -10,7 +10,7 @@ CODE := rdma_plugin tests
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-kubelet test-guest soak fuzz bench check lint fmt types layers generated manifests proto schema lock image clean
+.PHONY: help setup demo test test-faults test-kubelet test-guest soak fuzz bench check lint fmt types layers generated manifests proto schema lock image clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,10 @@ demo: $(STAMP) ## Show the main job: a DGX node, an embedded kubelet, the real p
 	@$(BIN)/python -m tests.demo
 
 test: $(STAMP) ## Run the tests (no root; ARGS='-k name' passes options to pytest)
-	@$(BIN)/python -m pytest -q -n 4 $(ARGS)
+	@$(BIN)/python -m pytest -q -n 4 --ignore=tests/soak --ignore=tests/fuzz $(ARGS)
+
+test-faults: $(STAMP) ## The short form of `make soak` and `make fuzz` (under a minute)
+	@$(BIN)/python -m pytest -q -n 2 tests/soak tests/fuzz $(ARGS)
 
 test-kubelet: $(STAMP) ## Run the kubelet cases against real kubelets (root; builds them the first time, about 15 min)
 	@tests/rig/run.sh $(BIN)/python -m pytest -q -m real_kubelet $(ARGS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /livez, /readyz, /metrics and /debug/status: the standard library's server in one thread, one request at a time.
+"""GET /livez, /readyz, /metrics and /debug/status: the standard library's server, a few requests at once.
 
 Answers come from a `Status` that the event loop hands out; a loop that doesn't turn is what /livez finds. Nothing
 secret, nothing can be changed, and a request is bounded in size and time.
@@ -12,15 +12,19 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Final, NoReturn
+from socketserver import ThreadingMixIn
+from typing import Any, Final, NoReturn
 
 from rdma_plugin import metrics
 from rdma_plugin.core import status as status_module
 from rdma_plugin.core.status import Status
 
 logger = logging.getLogger(__name__)
+AT_ONCE: Final = 8
+"""Requests; one more is closed unanswered."""
 REQUEST_S: Final = 2.0
 """Time for one request, from its first byte to its last."""
 LOOP_S: Final = 2.0
@@ -81,12 +85,41 @@ def _handler(ask: Callable[[], Status]) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-class _Server(HTTPServer):
+class _Server(ThreadingMixIn, HTTPServer):
+    """A thread for each request, a few at once, each cut off after `REQUEST_S` however it dribbles."""
+
     allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
     request_queue_size = 16
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._room = threading.BoundedSemaphore(AT_ONCE)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class has it
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class has it
+        timer = threading.Timer(REQUEST_S, _cut, args=(request,))
+        timer.daemon = True
+        timer.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            timer.cancel()
+            self._room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base class's names
         logger.debug("request failed", extra={"client": str(client_address)}, exc_info=True)  # noqa: LOG014 - socketserver calls this inside its except block
+
+
+def _cut(request: socket.socket) -> None:
+    with suppress(OSError):  # it has ended by itself
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Server6(_Server):

@@ -8,10 +8,10 @@ that has ended is never used again.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import grpc
@@ -57,6 +57,24 @@ def address(path: Path) -> str:
 def hold_poller() -> None:
     """Keep grpc.aio's thread for good; else it is ended, and joined on the loop, whenever there is no server."""
     grpc.aio.init_grpc_aio()
+
+
+async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` to its end; a cancellation that comes meanwhile is raised afterwards.
+
+    grpc.aio's stop waits with asyncio.wait_for, which on Python 3.11 swallows a cancellation that comes together with
+    the result: the task would live on, and SIGTERM would hang.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as err:
+            cancelled = err
+    if cancelled is not None:
+        raise cancelled
+    task.result()
 
 
 class ResourceServer:
@@ -105,7 +123,10 @@ class ResourceServer:
             raise
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """End the streams, finish the calls under way, remove our socket and no other."""
+        """End the streams, finish the calls under way, remove our socket and no other; all of it, even if cancelled."""
+        await to_its_end(self._stop(grace_s))
+
+    async def _stop(self, grace_s: float) -> None:
         self._stopping.set()
         await self._server.stop(grace_s)
         socket_id = self.socket_id

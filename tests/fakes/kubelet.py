@@ -200,6 +200,8 @@ class FakeKubelet:
                 client.stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=picked), timeout=30)
         except grpc.RpcError as err:
             _fail(err)
+        except ValueError as err:  # the channel was closed since it was looked up
+            raise PluginError(f"endpoint {client.path} has been stopped") from err
         self._pods[uid][resource] = picked
         (container,) = answer.container_responses
         lines = [f"dev {device.container_path} {device.permissions}" for device in container.devices]

@@ -418,3 +418,34 @@ async def test_cancelled_start_leaves_no_socket(short_dir: Path) -> None:
     await resource_server.stop()
     assert await worker.call("list", lambda: list(short_dir.iterdir())) == []
     worker.close()
+
+
+async def test_cancellation_during_a_stop_is_not_lost() -> None:
+    """One that comes in the very moment in which gRPC has stopped still ends the task; else SIGTERM would hang."""
+    loop = asyncio.get_running_loop()
+    completed: asyncio.Future[None] = loop.create_future()
+
+    async def stop_as_grpc_does() -> None:
+        await asyncio.wait_for(asyncio.shield(completed), 3)  # noqa: TID251 - as grpc.aio's own code has it
+
+    task = asyncio.ensure_future(server.to_its_end(stop_as_grpc_does()))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    completed.set_result(None)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_stop_that_is_cancelled_is_finished(short_dir: Path) -> None:
+    """Whoever is cancelled while it stops a server leaves no socket behind."""
+    worker = Worker("test", 5.0, "look in dmesg")
+    resource_server = ResourceServer(Latest(pool()), all_fine, Session(lambda: None), short_dir / NAME, worker.call)
+    await resource_server.start()
+    task = asyncio.ensure_future(resource_server.stop())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await worker.call("list", lambda: list(short_dir.iterdir())) == []
+    worker.close()
