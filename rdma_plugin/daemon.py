@@ -13,7 +13,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
@@ -151,15 +150,16 @@ class Daemon:
             HostError: the char nodes can never be seen again from here.
         """
         before: glance.Glance = ()
-        nodes = self._settings.root / "dev" / "infiniband"
+        root, nodes = self._settings.root, self._settings.root / "dev" / "infiniband"
+
+        def look() -> tuple[glance.Glance, bool]:
+            devices = self._reconciler.readable_devices()
+            return glance.glance(root, devices, [self._settings.config]), glance.is_orphan(nodes)
+
         while True:
             await asyncio.sleep(GLANCE_S)
-            look = partial(
-                glance.glance, self._settings.root, self._reconciler.readable_devices(), [self._settings.config]
-            )
             try:
-                now = await self._glance_worker.call("glance at the host", look)
-                is_orphan = await self._glance_worker.call("look at /dev/infiniband", partial(glance.is_orphan, nodes))
+                now, is_orphan = await self._glance_worker.call("glance at the host", look)
             except HostError as err:
                 now, is_orphan = (str(err),), False
             if is_orphan:

@@ -64,18 +64,22 @@ def read_device(around: Surroundings, name: str, path: str) -> RdmaDevice:
         device = replace(device, pci=function, nearest_gpu=pci.nearest(function.sys_path, around.gpu_paths))
         problems += found
     guid, parent = (files.read(top, f"{path}/{attribute}") for attribute in ("node_guid", "parent"))
-    if guid.text.strip(_ZERO_GUID_CHARACTERS) and parse.guid(guid.text) is None:
+    node_guid = parse.guid(guid.text)
+    if guid.text.strip(_ZERO_GUID_CHARACTERS) and node_guid is None:
         problems.append(files.problem(name, guid))
     ports, port_problems = _ports(top, name, path)
-    problems += [*port_problems, *_missing_uverbs(around, name, holder)]
+    is_sub_device = _is_sub_device(around, name, holder)
+    problems += port_problems
+    if not is_sub_device:  # a management sub-device beside the real one never has any
+        problems += _missing_uverbs(around, name)
     device = replace(
         device,
-        guid=parse.guid(guid.text),
+        guid=node_guid,
         auxiliary=_auxiliary(top, holder),
         software=_software(top, path, parent),
         ports=ports,
-        char_nodes=tuple(replace(node, guid=parse.guid(guid.text)) for node in around.char_nodes.get(name, ())),
-        is_sub_device=_is_sub_device(around, name, holder),
+        char_nodes=tuple(replace(node, guid=node_guid) for node in around.char_nodes.get(name, ())),
+        is_sub_device=is_sub_device,
         problems=tuple(sorted(set(problems))),
     )
     return _with_interfaces(around, device, path, parent.text)
@@ -154,17 +158,18 @@ def _port(top: str, owner: str, path: str, number: int) -> tuple[Port, list[Prob
     return port, [files.problem(owner, attribute) for attribute, value in values if value is None]
 
 
-def _missing_uverbs(around: Surroundings, name: str, holder: str) -> list[Problem]:
-    """Without ib_uverbs the inventory says so once; a management sub-device beside the real one never has any."""
-    if not around.has_uverbs_class or _has_uverbs(around, name) or _is_sub_device(around, name, holder):
+def _missing_uverbs(around: Surroundings, name: str) -> list[Problem]:
+    """Without ib_uverbs the inventory says so once."""
+    if not around.has_uverbs_class or _has_uverbs(around, name):
         return []
     why = "no entry of /sys/class/infiniband_verbs names it, so no program can open it"
     return [Problem(f"{name}: no uverbs device", why, "look for errors of ib_uverbs and the device's driver: dmesg")]
 
 
 def _is_sub_device(around: Surroundings, name: str, holder: str) -> bool:
-    others = files.names(around.top, f"{holder}/infiniband")
-    return not _has_uverbs(around, name) and any(_has_uverbs(around, device) for device in others)
+    if _has_uverbs(around, name):
+        return False
+    return any(_has_uverbs(around, device) for device in files.names(around.top, f"{holder}/infiniband"))
 
 
 def _has_uverbs(around: Surroundings, name: str) -> bool:
